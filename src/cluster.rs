@@ -22,6 +22,7 @@ mod watched;
 pub use connect::ConnectError;
 pub use events::{Events, LastingEvent, Regarding, advice, event_code, events_page, without_request_ids};
 pub use faults::WriteFault;
+pub(crate) use faults::truncate;
 pub use history::{Leader, PastEvent};
 pub use objects::{ObjectKind, ObjectPath, Patch, PatchFormat};
 pub use reviews::Right;

@@ -37,13 +37,8 @@ pub enum InstanceFilter {
         /// IPv4 addresses.
         ips: Vec<String>,
     },
-    /// By display name within a VPC (exact).
-    Name {
-        /// The VPC.
-        vpc_id: String,
-        /// The display name.
-        name: String,
-    },
+    /// All of this VPC.
+    Vpc(String),
 }
 
 /// Calls to ECS.
@@ -76,11 +71,7 @@ impl Ecs {
                     instances.extend(read(in_vpc.with("PrivateIpAddresses", Value::from(chunk))).await?);
                 }
             }
-            InstanceFilter::Name { vpc_id, name } => {
-                instances = read(request().with("VpcId", vpc_id).with("InstanceName", name)).await?;
-                // A star in the name would have been taken for a wildcard.
-                instances.retain(|instance| instance.name == *name);
-            }
+            InstanceFilter::Vpc(vpc_id) => instances = read(request().with("VpcId", vpc_id)).await?,
         }
         Ok(unique(instances, |instance| &instance.id))
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use futures::future::try_join_all;
 use ipnet::IpNet;
 
 use super::actions::{
@@ -25,6 +26,24 @@ const SMALL_PAGE: usize = 50;
 const LARGE_PAGE: usize = 100;
 /// The same for route entries.
 const ROUTES_PAGE: usize = 500;
+
+/// Kinds of next hops besides instances. The list of entries is of one kind at a time, by default of instances (OpenAPI of
+/// `DescribeRouteEntryList` and `CreateRouteEntry`).
+const OTHER_NEXT_HOPS: [&str; 13] = [
+    "HaVip",
+    "RouterInterface",
+    "NetworkInterface",
+    "VpnGateway",
+    "IPv6Gateway",
+    "NatGateway",
+    "Attachment",
+    "VpcPeer",
+    "Ipv4Gateway",
+    "GatewayEndpoint",
+    "Ecr",
+    "GatewayLoadBalancerEndpoint",
+    "RouteTargetGroup",
+];
 
 /// A route table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,12 +113,31 @@ impl Vpc {
     /// # Errors
     /// As any call; [`FaultKind::Gone`] if there is no such table.
     pub async fn describe_route_entries(&self, table_id: &str) -> Result<Vec<RouteEntry>, Fault> {
+        self.entries_to("Instance", table_id).await
+    }
+
+    /// The same of every other kind of next hop.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn describe_other_route_entries(&self, table_id: &str) -> Result<Vec<RouteEntry>, Fault> {
+        let list = |kind| async move {
+            match self.entries_to(kind, table_id).await {
+                // A kind that the region does not know.
+                Err(fault) if fault.kind == FaultKind::Rejected => Ok(Vec::new()),
+                listed => listed,
+            }
+        };
+        Ok(try_join_all(OTHER_NEXT_HOPS.map(list)).await?.concat())
+    }
+
+    async fn entries_to(&self, next_hop: &str, table_id: &str) -> Result<Vec<RouteEntry>, Fault> {
         let request = self
             .0
             .read(DESCRIBE_ROUTE_ENTRIES)
             .with("RouteTableId", table_id)
             .with("RouteEntryType", "Custom")
-            .with("NextHopType", "Instance")
+            .with("NextHopType", next_hop)
             .with("MaxResult", ROUTES_PAGE);
         let entries = request.by_token("RouteEntrys", route_entry).await?;
         Ok(unique(entries.into_iter().flatten().collect(), |entry: &RouteEntry| &entry.id))

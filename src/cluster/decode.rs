@@ -93,6 +93,7 @@ pub(super) fn node(object: Value) -> Result<NodeView, serde_json::Error> {
     Ok(NodeView {
         has_conditions: !conditions.is_empty(),
         ready: condition("Ready"),
+        is_replaced: false,
         network_unavailable: condition("NetworkUnavailable"),
         provided_node_ip: annotations.get("alpha.kubernetes.io/provided-node-ip").cloned(),
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),

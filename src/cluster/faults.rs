@@ -147,7 +147,7 @@ pub(super) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// At most `bytes` of the text, ended between two characters.
-pub(super) fn truncate(text: &str, bytes: usize) -> &str {
+pub(crate) fn truncate(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;

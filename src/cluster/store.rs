@@ -16,9 +16,16 @@ pub trait StoredView: PartialEq + Send + Sync + 'static {
     /// `metadata.resourceVersion` of both, if it is kept. It changes with every write, also with those that change nothing
     /// that is decoded.
     fn versions<'a>(new: &'a mut Self, old: &'a Self) -> Option<(&'a mut String, &'a String)>;
+
+    /// Takes over what this process found out about the object, which no version of it says.
+    fn inherit(&mut self, _old: &Self) {}
 }
 
 impl StoredView for NodeView {
+    fn inherit(&mut self, old: &Self) {
+        self.is_replaced |= old.is_replaced && (&self.uid, &self.provider_id) == (&old.uid, &old.provider_id);
+    }
+
     fn versions<'a>(new: &'a mut Self, old: &'a Self) -> Option<(&'a mut String, &'a String)> {
         Some((&mut new.resource_version, &old.resource_version))
     }
@@ -200,6 +207,18 @@ impl<V> Default for Store<V> {
     }
 }
 
+impl Store<NodeView> {
+    /// Notes whether another instance has taken the place of a node's own; see [`NodeView::is_replaced`].
+    pub fn set_replaced(&self, key: &ObjectKey, is_replaced: bool) {
+        let mut objects = self.objects.write();
+        let Some(view) = objects.views.get_mut(key).filter(|view| view.is_replaced != is_replaced) else { return };
+        Arc::make_mut(view).is_replaced = is_replaced;
+        objects.all = None;
+        drop(objects);
+        self.notify(std::slice::from_ref(key));
+    }
+}
+
 impl<V: StoredView> Store<V> {
     /// An object was added or changed.
     pub fn apply(&self, key: ObjectKey, view: impl Into<Arc<V>>) {
@@ -273,7 +292,11 @@ impl<V: StoredView> Objects<V> {
         self.skipped.remove(key);
         self.deleted.remove(key);
         self.all = None;
-        let changed = self.views.get(key).is_none_or(|old| differs(&mut view, old));
+        let old = self.views.get(key);
+        if let Some((new, old)) = Arc::get_mut(&mut view).zip(old) {
+            new.inherit(old);
+        }
+        let changed = old.is_none_or(|old| differs(&mut view, old));
         self.views.insert(key.clone(), view);
         changed
     }

@@ -356,7 +356,7 @@ section! {
         shutdown_taint: bool = true;
         /// Whether nodes of released instances are removed from the cluster.
         remove_released: bool = true;
-        /// A node is removed only after it was not ready for this long.
+        /// A node is removed only after its kubelet has not reported for this long.
         #[schemars(extend("formatMinimum" = "10s", "formatMaximum" = "24h"))]
         removal_grace: Duration as "time_span" = Duration::from_secs(60);
         /// Time between the two observations that must both show the instance as gone.

@@ -10,10 +10,10 @@ use futures::stream::FuturesUnordered;
 
 use crate::alibaba::ecs::{Ecs, InstanceFilter};
 use crate::alibaba::{Fault, FaultKind};
-use crate::plan::inputs::{ConditionStatus, NodeView};
+use crate::plan::inputs::NodeView;
 use crate::plan::node::instance::Instance;
 use crate::plan::node::removal::Absence;
-use crate::plan::node::{NodeClass, classify};
+use crate::plan::node::{NodeClass, classify, is_ready};
 use crate::plan::provider_id::ProviderId;
 use crate::plan::route::InstancePresence;
 
@@ -72,12 +72,12 @@ pub(super) async fn presence(
 }
 
 /// In a VPC that several accounts share, the instances of the others are absent as well. So an absence counts only where the
-/// account shows the instances of all nodes that are ready.
+/// account shows the instances of all nodes that are ready. A node whose instance is proven to be gone says nothing of others.
 async fn require_all_ready_nodes(nodes: &[Arc<NodeView>], ecs: &Ecs, region: &str, answers: &mut InstanceAnswers) {
     if !answers.absent.values().any(|absence| *absence == Absence::Proven) {
         return;
     }
-    let is_ready = |view: &&Arc<NodeView>| view.ready.as_ref().is_some_and(|it| it.status == ConditionStatus::True);
+    let is_ready = |view: &&Arc<NodeView>| is_ready(view) && !view.is_replaced;
     let ids = nodes.iter().filter(is_ready).filter_map(|view| match classify(view) {
         NodeClass::Ecs(id) if id.region == region => Some(id),
         _ => None,

@@ -21,7 +21,7 @@ use crate::cluster::Store;
 use crate::config::Config;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey};
-use crate::plan::node::{self, CheckMemory, NodeClass, NodePlan, NodeProblem, is_uninitialized};
+use crate::plan::node::{self, CheckMemory, Exclusion, NodeClass, NodePlan, NodeProblem, is_uninitialized};
 use crate::plan::setting::SettingOrigin;
 use crate::telemetry::alarms::{ObjectTrouble, SyncState};
 
@@ -45,7 +45,8 @@ pub async fn run(context: Context) {
         reporter: Reporter::new(&context, NAME, "node-controller"),
         context,
         nodes,
-        settled: BTreeMap::new(),
+        known: BTreeMap::new(),
+        unsettled: BTreeSet::new(),
         behind: BTreeSet::new(),
         check_memory: CheckMemory::default(),
         remover: NodeRemover::new(),
@@ -90,8 +91,10 @@ struct NodeReconciler {
     context: Context,
     nodes: Arc<Store<NodeView>>,
     reporter: Reporter,
-    /// Nodes in sync, as they were then: our own writes do not make a reconcile.
-    settled: BTreeMap<String, Arc<NodeView>>,
+    /// Nodes as the last reconcile left them: neither our own writes nor heartbeats make another one.
+    known: BTreeMap<String, Arc<NodeView>>,
+    /// Those of them that are reconciled again in any case.
+    unsettled: BTreeSet<String>,
     /// Those of which the watch still showed something older when they were last due.
     behind: BTreeSet<String>,
     check_memory: CheckMemory,
@@ -108,15 +111,15 @@ impl BatchReconciler for NodeReconciler {
 
     fn is_relevant(&mut self, key: &ObjectKey) -> bool {
         let Some(view) = self.nodes.get(key) else {
-            self.settled.remove(&key.name);
+            self.known.remove(&key.name);
             return false;
         };
-        if self.is_settled(&view) {
+        if self.is_known(&view) {
             // Shared with the store, so that it is held once.
-            self.settled.insert(key.name.clone(), view);
+            self.known.insert(key.name.clone(), view);
             return false;
         }
-        !matches!(node::classify(&view), NodeClass::Excluded(_))
+        !matches!(node::classify(&view), NodeClass::Excluded(why) if why != Exclusion::LingjunWorker)
     }
 
     async fn reconcile(&mut self, scope: BatchScope) -> BatchResult {
@@ -135,12 +138,13 @@ impl BatchReconciler for NodeReconciler {
         let mut observed = observer.observe(chosen, &mut self.check_memory).await;
 
         let mut result = BatchResult::default();
-        let out_of_sync = self.apply(&config, &mut observed, &mut result).await;
+        let mut out_of_sync = self.apply(&config, &mut observed, &mut result).await;
+        let told = (&self.context, &self.reporter, &*self.nodes);
+        self.remover.remove(told, &observed, &mut result, &mut out_of_sync).await;
         self.reporter.out_of_sync("nodes", (&scope, began), out_of_sync, |name| {
             self.nodes.get(&ObjectKey::cluster(name)).is_some()
         });
         self.reporter.look_again_before_telling(&mut result);
-        self.remover.remove(&self.context, &self.reporter, &observed, &mut result).await;
         for view in all.iter().filter(|view| in_scope(view) && is_unready_instance(view)) {
             let key = ObjectKey::cluster(&view.name);
             if !result.failed.contains_key(&key) {
@@ -148,10 +152,8 @@ impl BatchReconciler for NodeReconciler {
                 result.requeue.entry(key).or_insert(batch::RESYNC_WHILE_OUT_OF_SYNC);
             }
         }
-        self.settled.retain(|name, _| {
-            let key = ObjectKey::cluster(name);
-            !result.failed.contains_key(&key) && !result.requeue.contains_key(&key)
-        });
+        self.unsettled.retain(|name| !scope.contains(&ObjectKey::cluster(name)));
+        self.unsettled.extend(result.failed.keys().chain(result.requeue.keys()).map(|key| key.name.clone()));
         result.requeue.extend(behind.iter().map(|name| (ObjectKey::cluster(name), WATCH_DELAY)));
         self.behind.retain(|name| !scope.contains(&ObjectKey::cluster(name)));
         self.behind.extend(behind);
@@ -172,13 +174,13 @@ fn is_unready_instance(view: &NodeView) -> bool {
 }
 
 impl NodeReconciler {
-    fn is_settled(&self, view: &NodeView) -> bool {
-        self.settled.get(&view.name).is_some_and(|settled| !differs(settled, view))
+    fn is_known(&self, view: &NodeView) -> bool {
+        self.known.get(&view.name).is_some_and(|known| !differs(known, view))
     }
 
     fn forget_missing(&mut self, all: &[Arc<NodeView>]) {
         let names: BTreeSet<&str> = all.iter().map(|view| view.name.as_str()).collect();
-        self.settled.retain(|name, _| names.contains(name.as_str()));
+        self.known.retain(|name, _| names.contains(name.as_str()));
         self.remover.retain(all, &names);
         let new: BTreeSet<&str> =
             all.iter().filter(|view| is_uninitialized(view)).map(|view| view.uid.as_str()).collect();
@@ -190,10 +192,11 @@ impl NodeReconciler {
     /// watch is only late: an API server that was restored from a backup shows older versions from then on.
     fn unchanged(&self, all: &[Arc<NodeView>], scope: &BatchScope) -> (BTreeSet<String>, BTreeSet<String>) {
         let (mut unchanged, mut behind) = (BTreeSet::new(), BTreeSet::new());
-        for view in all.iter().filter(|view| scope.contains(&ObjectKey::cluster(&view.name))) {
-            let known = self.settled.get(&view.name);
+        let settled = |view: &&Arc<NodeView>| !self.unsettled.contains(&view.name);
+        for view in all.iter().filter(settled).filter(|view| scope.contains(&ObjectKey::cluster(&view.name))) {
+            let known = self.known.get(&view.name);
             let is_behind = known.is_some_and(|known| node_patch::is_newer(known, view));
-            if self.is_settled(view) {
+            if self.is_known(view) {
                 unchanged.insert(view.name.clone());
             } else if is_behind && !self.behind.contains(&view.name) {
                 unchanged.insert(view.name.clone());
@@ -208,6 +211,7 @@ impl NodeReconciler {
         let mut out_of_sync = OutOfSync::new();
         for (view, fault) in &observed.faults {
             warn!(code = "ACCM0102", node = %view.name, %fault, "the instance could not be looked up; the controller retries it");
+            self.known.insert(view.name.clone(), view.clone());
             let message = format!("The instance could not be looked up: {fault}");
             let mut trouble = ObjectTrouble { message, ..trouble_of("SyncNodeFailed", fault) };
             if !is_uninitialized(view) {
@@ -229,7 +233,7 @@ impl NodeReconciler {
                 result.failed.insert(ObjectKey::cluster(&now.name), None);
                 out_of_sync.insert(now.name.clone(), *trouble);
             }
-            self.settled.insert(now.name.clone(), now);
+            self.known.insert(now.name.clone(), now);
         }
         out_of_sync
     }
@@ -277,6 +281,7 @@ fn differs(before: &NodeView, now: &NodeView) -> bool {
         addresses,
         has_conditions,
         ready,
+        is_replaced: _,
     } = before;
     let ours = |view: &NodeView| [node::UNINITIALIZED, node::SHUTDOWN].map(|key| node::has_taint(view, key));
     let same = (name, uid, created, deleting) == (&now.name, &now.uid, &now.created, &now.deleting)

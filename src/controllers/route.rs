@@ -28,7 +28,7 @@ use crate::plan::inputs::{Condition, NodeView, ObjectKey, node_of};
 use crate::plan::location::CloudLocation;
 use crate::plan::provenance::shared_id;
 use crate::plan::route::condition::{self, ConditionContent};
-use crate::plan::route::entry::RouteItem;
+use crate::plan::route::entry::{RouteEntry, RouteItem};
 use crate::plan::route::mark::RouteCluster;
 use crate::plan::route::table_cache::{RECHECK_AFTER, RouteTableCache};
 use crate::plan::route::{
@@ -50,6 +50,9 @@ pub const NAME: &str = "route";
 const LONGEST_RECHECK: Duration = Duration::from_secs(60);
 /// Nodes that are written in parallel.
 const CONCURRENCY: usize = 16;
+/// Time between reads of entries that lead elsewhere than to instances: a call for each kind of next hop. They are read sooner
+/// where an entry is in the way.
+const OTHERS_PERIOD: Duration = Duration::from_secs(3600);
 
 /// Runs until `context.stop` is cancelled.
 pub async fn run(context: Context) {
@@ -71,6 +74,8 @@ pub async fn run(context: Context) {
         seen: BTreeMap::new(),
         memory: RouteMemory::default(),
         table_ids: Vec::new(),
+        others: BTreeMap::new(),
+        others_read: None,
         cache: RouteTableCache::default(),
         removed: VecDeque::new(),
         pending: BTreeMap::new(),
@@ -102,7 +107,10 @@ pub async fn explain(
     let watched = cluster.nodes();
     watched.store.synced().await;
     cluster.identify().await;
-    let tables = tables::read(cloud, &tables::ids(cloud, location, config).await?).await?;
+    let ids = tables::ids(cloud, location, config).await?;
+    let (mut tables, mut others) = (tables::read(cloud, &ids).await?, BTreeMap::new());
+    tables::read_others(cloud, &ids, &mut others).await;
+    tables::add_others(&mut tables, &others);
     let planner = RoutePlanner { cloud, location, nodes: &watched.store, tables: &tables };
     let rules = rules(config, cluster, 0, Duration::ZERO);
     let (views, plan) = planner.plan(&mut RouteMemory::default(), rules).await;
@@ -165,6 +173,10 @@ struct RouteReconciler {
     memory: RouteMemory,
     /// As of the last reconcile of all nodes.
     table_ids: Vec<String>,
+    /// Entries that lead elsewhere than to instances, by table.
+    others: BTreeMap<String, Vec<RouteEntry>>,
+    /// When they were read, if nothing says that they are to be read again.
+    others_read: Option<Instant>,
     cache: RouteTableCache,
     /// When the reconciles started that removed entries within the last period; one for each entry.
     removed: VecDeque<Instant>,
@@ -301,12 +313,18 @@ impl RouteReconciler {
         if *scope == BatchScope::All || self.table_ids.is_empty() {
             self.table_ids.clear();
             self.table_ids = tables::ids(cloud, location, config).await?;
+            if self.others_read.is_none_or(|at| at.elapsed() >= OTHERS_PERIOD) {
+                tables::read_others(cloud, &self.table_ids, &mut self.others).await;
+                self.others_read = Some(Instant::now());
+            }
         }
         let read = tables::read(cloud, &self.table_ids).await;
         if read.is_err() {
             self.table_ids.clear();
         }
-        Ok(read?)
+        let mut tables = read?;
+        tables::add_others(&mut tables, &self.others);
+        Ok(tables)
     }
 
     fn aborted(&self, fault: &TablesFault, began: Timestamp) -> BatchResult {
@@ -356,6 +374,9 @@ impl RouteReconciler {
             if !problem.blocks() {
                 self.warn_node(run, node, "CreateRouteFailed", problem.to_string());
             }
+        }
+        if plan.problems.iter().any(|(_, problem)| problem.is_about_an_entry()) {
+            self.others_read = None;
         }
         self.pending.retain(|node, _| plan.pending.contains(node));
         let waits = self.cache.waits(self.started.elapsed());
@@ -485,6 +506,10 @@ impl RouteReconciler {
         // A list that is a little stale explains the first time.
         let is_unlisted = kind == FaultKind::Exists && self.unlisted.insert((table_id.clone(), *destination));
         let passes = is_unlisted || (kind != FaultKind::Exists && execute::passes(kind));
+        if kind == FaultKind::Exists && !is_unlisted {
+            // It may lead elsewhere than to an instance.
+            (self.others_read, self.table_ids) = (None, Vec::new());
+        }
         if kind == FaultKind::Quota
             && let Some(table) = run.tables.iter().find(|table| table.id == *table_id)
         {

@@ -85,6 +85,13 @@ pub fn plan(view: &NodeView, instance: &Instance, check: &SourceDestCheck, polic
     NodePlan { node: view.name.clone(), steps, problems }
 }
 
+/// Plans a Lingjun worker: as the official controller does, only its taint is removed.
+#[must_use]
+pub fn plan_lingjun(view: &NodeView) -> NodePlan {
+    let end = has_taint(view, UNINITIALIZED).then_some(NodeStep::RemoveTaint(UNINITIALIZED));
+    NodePlan { node: view.name.clone(), steps: end.into_iter().collect(), problems: Vec::new() }
+}
+
 /// Plans one node whose instance the cloud does not show.
 #[must_use]
 pub fn plan_missing(view: &NodeView, id: &ProviderId, policy: NodePolicy) -> NodePlan {

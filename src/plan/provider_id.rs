@@ -27,6 +27,12 @@ pub enum NotEcs {
     Malformed(String),
 }
 
+impl NotEcs {
+    /// What makes an ECS node of one that has such an id.
+    pub const REMEDY: &str = "it cannot be changed on a Node: delete the Node, and restart the kubelet with the one that \
+                              `alicloud-ccm kubelet-args` prints";
+}
+
 impl ProviderId {
     /// Parses every form in which kubelets and controllers have written it: `REGION.ID`, `alicloud://REGION.ID`;
     /// anything after a second dot is ignored, as the official controller does.

@@ -196,10 +196,10 @@ impl Planner<'_> {
     fn state(&self, node: &RouteNode, instance: &str, cidr: &IpNet, table: &TableIndex<'_>) -> EntryState {
         let Some(entry) = table.entry(cidr) else { return self.state_without_entry(node, cidr, table) };
         let next_hop = entry.instance();
-        if next_hop == Some(instance) {
+        if next_hop == Some(instance) && !node.is_replaced {
             return if entry.is_settled() { EntryState::Ready } else { EntryState::Changing };
         }
-        if !node.gets_routes {
+        if !node.gets_routes || (node.is_replaced && next_hop != Some(instance)) {
             return EntryState::NotWanted;
         }
         let right_for =
@@ -215,6 +215,7 @@ impl Planner<'_> {
                 cidr: *cidr,
                 table: table.id.to_owned(),
                 next_hop: entry.next_hops_text(),
+                doubt: String::new(),
             }),
         }
     }
@@ -235,7 +236,7 @@ impl Planner<'_> {
     fn plan_takeover(&mut self, node: &RouteNode, item: RouteItem) -> Option<RouteProblem> {
         let instance = Some(item.instance_id.as_str());
         let entry = (item.table_id.clone(), item.destination, item.instance_id.clone());
-        let leads_to_node = self.nodes.iter().any(|other| other.instance.as_deref() == instance);
+        let leads_to_node = self.nodes.iter().any(|other| other.instance.as_deref() == instance && !other.is_replaced);
         let reason = match self.rules.evidence.instances.get(&item.instance_id) {
             _ if leads_to_node => DeleteReason::LeadsToOtherNode,
             Some(InstancePresence::Gone) => DeleteReason::InstanceGone,
@@ -246,7 +247,14 @@ impl Planner<'_> {
                     self.is_confirmed(entry);
                 }
                 let RouteItem { table_id: table, destination: cidr, instance_id, .. } = item;
-                return Some(RouteProblem::Conflict { cidr, table, next_hop: format!("Instance {instance_id}") });
+                let next_hop = format!("Instance {instance_id}");
+                let doubt = match presence {
+                    Some(InstancePresence::Unknown(why)) => {
+                        format!("; whether the instance exists is not known: {why}")
+                    }
+                    _ => String::new(),
+                };
+                return Some(RouteProblem::Conflict { cidr, table, next_hop, doubt });
             }
         };
         let confirmed = self.is_confirmed(entry);
@@ -262,6 +270,9 @@ impl Planner<'_> {
     fn state_without_entry(&self, node: &RouteNode, cidr: &IpNet, table: &TableIndex<'_>) -> EntryState {
         if !node.gets_routes {
             return EntryState::NotWanted;
+        }
+        if node.is_replaced {
+            return EntryState::Blocked(RouteProblem::Replaced { cidr: *cidr });
         }
         if let Some(other) = self.cidrs.nodes_with(cidr).find(|other| other.name != node.name) {
             return EntryState::Blocked(RouteProblem::Shared { cidr: *cidr, other: other.name.clone() });

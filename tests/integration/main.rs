@@ -51,6 +51,7 @@ mod network_defects;
 mod network_golden;
 mod network_load_balancers;
 mod network_moves;
+mod node_lives;
 mod nodes;
 mod official_controller_defects;
 mod official_controller_pitfalls;

@@ -49,6 +49,7 @@ fn a_node_is_reduced_to_what_decides() {
             since: Some("2026-01-02T04:00:00Z".parse().unwrap()),
         }),
         network_unavailable: Some(Condition { status: ConditionStatus::Unknown, reason: String::new(), since: None }),
+        is_replaced: false,
     };
     assert_eq!(view, expected);
 }

@@ -153,6 +153,15 @@ static EVENTS: &[EventEntry] = &[
             "correct `cloud.vpc_id`",
         ],
     ),
+    entry(
+        108,
+        "InstanceGone",
+        [
+            "two reads do not show the instance of a node whose kubelet reports; the message names the instance that has its address or name now",
+            "the Node stays; if another instance has its place, load balancers and routes leave the node out",
+            "delete the Node (`kubectl delete node`), then restart the kubelet; if another account has the instance: nothing to do",
+        ],
+    ),
     entry(201, "CreatedRoute", ["a node's pod CIDR had no route entry", "the entry was created", NOTHING]),
     entry(
         202,

@@ -104,7 +104,8 @@ fn node_instances(nodes: &[Arc<NodeView>], instances: &[Instance], vpc: &str) ->
     };
     if let Some(texts) = listed(&|id| !shown.contains_key(id)) {
         found.push(Requirement::Nodes.warning(format!("the instance is gone: {texts}")).repair(
-            "with node.remove_released the node controller removes the node; otherwise: kubectl delete node NAME",
+            "with node.remove_released the node controller removes the node once its kubelet is silent; otherwise: kubectl \
+             delete node NAME, then restart the kubelet; alicloud-ccm explain node/NAME says which instance has its place",
         ));
     }
     if let Some(texts) = listed(&|id| shown.get(id).is_some_and(|one| one.vpc_id != vpc)) {

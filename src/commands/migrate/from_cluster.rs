@@ -31,6 +31,10 @@ const ADDON_TOKEN: &str = "/var/addon";
 /// What must not be skipped silently.
 const BY_FILES: &str = "on a machine that has the file, run: alicloud-ccm migrate --cloud-config FILE -- FLAGS";
 
+/// What differs for clusters with such nodes.
+const LINGJUN: &str =
+    "there are Lingjun nodes: this program removes their taint, and does not delete the Nodes of released machines";
+
 /// The object that runs the official controller.
 struct Workload {
     /// Kind, namespace and name, for people.
@@ -48,6 +52,11 @@ pub(super) async fn read(cluster: &Cluster, official: &mut Official, namespace: 
     let namespaces = namespace.map_or_else(|| NAMESPACES.to_vec(), |namespace| vec![namespace]);
     let (workloads, hidden) = find(cluster, &namespaces).await;
     hidden.iter().for_each(|(what, fault)| unread(official, what, fault));
+    let is_lingjun = |node: &Value| node["metadata"]["labels"]["alibabacloud.com/lingjun-worker"] == "true";
+    let nodes = cluster.look_through(ObjectPath { api: CORE, namespace: "", plural: "nodes" }, is_lingjun).await;
+    if nodes.is_ok_and(|nodes| !nodes.is_empty()) {
+        official.notes.push(LINGJUN.to_owned());
+    }
     let Some(workload) = choose(workloads, &namespaces, official) else { return };
     let place = ProblemPlace::Whole { file: PathBuf::from(&workload.name) };
     official.is_v1 |= is_v1(workload.container["image"].as_str().unwrap_or_default());

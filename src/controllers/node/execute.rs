@@ -14,7 +14,8 @@ use crate::controllers::reporter::{Reporter, trouble, trouble_of, trouble_of_wri
 use crate::fence::NotLeading;
 use crate::plan::inputs::{NodeView, Taint};
 use crate::plan::node::{
-    NodeChange, NodePlan, NodePolicy, NodeStep, NodeWrite, OtherInstance, UNINITIALIZED, WriteTarget,
+    NodeChange, NodeClass, NodePlan, NodePolicy, NodeStep, NodeWrite, OtherInstance, UNINITIALIZED, WriteTarget,
+    classify,
 };
 use crate::telemetry::activity;
 use crate::telemetry::alarms::{ObjectTrouble, SyncState};
@@ -134,7 +135,11 @@ impl NodeExecutor<'_> {
     fn report_done(&self, view: &NodeView, step: &NodeStep) {
         info!(node = %view.name, %step, "done");
         if *step == NodeStep::RemoveTaint(UNINITIALIZED) {
-            self.reporter.normal(view, "InitializedNode", "Initialize node successfully".to_owned());
+            let message = match classify(view) {
+                NodeClass::Excluded(why) => format!("Removed the taint uninitialized; {why}"),
+                NodeClass::Ecs(_) | NodeClass::Unidentified => "Initialize node successfully".to_owned(),
+            };
+            self.reporter.normal(view, "InitializedNode", message);
         }
     }
 

@@ -8,12 +8,13 @@ use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::config::Config;
 use crate::controllers::instances::{self, BATCH};
 use crate::controllers::route;
-use crate::plan::inputs::NodeView;
+use crate::plan::inputs::{ConditionStatus, NodeView};
 use crate::plan::location::CloudLocation;
 use crate::plan::node::instance::{Instance, NetworkInterface};
 use crate::plan::node::removal::{Absence, MissingInstance};
 use crate::plan::node::{
-    self, CheckMemory, NodeClass, NodePlan, NodePolicy, NodeProblem, SourceDestCheck, discovery, is_uninitialized,
+    self, CheckMemory, Exclusion, NodeClass, NodePlan, NodePolicy, NodeProblem, SourceDestCheck, discovery,
+    is_uninitialized,
 };
 use crate::plan::provider_id::ProviderId;
 
@@ -71,6 +72,9 @@ impl NodeObserver<'_> {
             match node::classify(view) {
                 NodeClass::Ecs(id) => known.push((view.clone(), id)),
                 NodeClass::Unidentified => unidentified.push(view.clone()),
+                NodeClass::Excluded(Exclusion::LingjunWorker) => {
+                    observed.plans.push((view.clone(), node::plan_lingjun(view)));
+                }
                 NodeClass::Excluded(why) => tracing::debug!(node = %view.name, %why, "unmanaged"),
             }
         }
@@ -88,9 +92,10 @@ impl NodeObserver<'_> {
                 let absence = answers.absent.remove(&id);
                 let absence = absence.unwrap_or_else(|| Absence::Unproven("it was not asked about".into()));
                 observed.plans.push((view.clone(), node::plan_missing(&view, &id, policy)));
-                observed.missing.push(MissingInstance { node: view, id, absence });
+                observed.missing.push(MissingInstance { node: view, id, absence, successor: None });
             }
         }
+        self.find_successors(&mut observed.missing).await;
         // Each instance is dropped with its plan.
         drop(answers);
         let checks = self.source_dest_checks(&found, check_memory).await;
@@ -113,17 +118,9 @@ impl NodeObserver<'_> {
             nodes.into_iter().for_each(|view| observed.refuse(view, NodeProblem::Undiscovered));
             return Vec::new();
         }
-        let candidates = match self.candidates(&nodes).await {
-            Ok(candidates) => candidates,
-            Err(fault) => {
-                observed.faults.extend(nodes.into_iter().map(|view| (view, fault.clone())));
-                return Vec::new();
-            }
-        };
-        let claims = discovery::claims(self.nodes.iter().map(Arc::as_ref));
         let mut chosen: Vec<(Arc<NodeView>, Arc<Instance>)> = Vec::new();
-        for view in nodes {
-            match self.choose(&view, &candidates, &claims).await {
+        for (view, found) in self.identify(nodes, is_uninitialized).await {
+            match found {
                 Err(fault) => observed.faults.push((view, fault)),
                 Ok(Err(problem)) => observed.refuse(view, problem),
                 Ok(Ok(instance)) => chosen.push((view, Arc::new(instance))),
@@ -137,6 +134,56 @@ impl NodeObserver<'_> {
             observed.refuse(view, NodeProblem::Claimed { instance: instance.id.clone(), other });
         }
         unique
+    }
+
+    /// Which instances have the address or the name of nodes whose kubelet reports although their own instance is gone.
+    async fn find_successors(&self, missing: &mut [MissingInstance]) {
+        let reports = |missing: &&mut MissingInstance| {
+            let ready = missing.node.ready.as_ref();
+            missing.absence == Absence::Proven && ready.is_some_and(|ready| ready.status != ConditionStatus::Unknown)
+        };
+        let reporting: Vec<_> = missing.iter_mut().filter(reports).collect();
+        if reporting.is_empty() {
+            return;
+        }
+        let nodes = reporting.iter().map(|missing| missing.node.clone()).collect();
+        let found = self.identify(nodes, |_| true).await.into_iter().filter_map(|(view, found)| match found {
+            Ok(Ok(instance)) => Some((view.uid.clone(), instance.id)),
+            Ok(Err(NodeProblem::Claimed { instance, .. })) => Some((view.uid.clone(), instance)),
+            Ok(Err(_)) | Err(_) => None,
+        });
+        let mut found: BTreeMap<String, String> = found.collect();
+        reporting.into_iter().for_each(|missing| missing.successor = found.remove(&missing.node.uid));
+    }
+
+    /// Which instances nodes are, by address, id or name: one lookup by address and one by id for all together, and if need be
+    /// one list of the VPC for the names of those that are `worth_a_list`.
+    async fn identify(
+        &self,
+        nodes: Vec<Arc<NodeView>>,
+        worth_a_list: fn(&NodeView) -> bool,
+    ) -> Vec<(Arc<NodeView>, Result<Result<Instance, NodeProblem>, Fault>)> {
+        let claims = discovery::claims(self.nodes.iter().map(Arc::as_ref));
+        let choose =
+            |view: &NodeView, among: &[Instance]| discovery::choose(view, among, &claims, self.location).cloned();
+        let candidates = match self.candidates(&nodes).await {
+            Ok(candidates) => candidates,
+            Err(fault) => return nodes.into_iter().map(|view| (view, Err(fault.clone()))).collect(),
+        };
+        let (mut found, mut unfound) = (Vec::new(), Vec::new());
+        for view in nodes {
+            match choose(&view, &candidates) {
+                Err(NodeProblem::NotFound { .. }) if worth_a_list(&view) => unfound.push(view),
+                chosen => found.push((view, Ok(chosen))),
+            }
+        }
+        if !unfound.is_empty() {
+            let filter = InstanceFilter::Vpc(self.location.vpc_id.clone());
+            let all = self.cloud.ecs.describe_instances(&self.location.region, &filter).await;
+            let named = |view: &NodeView| all.as_deref().map(|all| choose(view, all)).map_err(Clone::clone);
+            found.extend(unfound.into_iter().map(|view| (view.clone(), named(&view))));
+        }
+        found
     }
 
     /// One lookup by address and one by id for all nodes together.
@@ -157,22 +204,6 @@ impl NodeObserver<'_> {
             found.extend(by_id.found.into_values().map(Arc::unwrap_or_clone));
         }
         Ok(found)
-    }
-
-    async fn choose(
-        &self,
-        view: &NodeView,
-        candidates: &[Instance],
-        claims: &BTreeMap<String, String>,
-    ) -> Result<Result<Instance, NodeProblem>, Fault> {
-        let chosen = discovery::choose(view, candidates, claims, self.location);
-        // A call per node is only worth it for nodes that wait to be initialised.
-        if !matches!(chosen, Err(NodeProblem::NotFound { .. })) || !is_uninitialized(view) {
-            return Ok(chosen.cloned());
-        }
-        let filter = InstanceFilter::Name { vpc_id: self.location.vpc_id.clone(), name: view.name.clone() };
-        let named = self.cloud.ecs.describe_instances(&self.location.region, &filter).await?;
-        Ok(discovery::choose(view, &named, claims, self.location).cloned())
     }
 
     /// The source/destination check of the primary interfaces of uninitialised nodes, by interface.

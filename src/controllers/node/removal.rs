@@ -9,19 +9,24 @@ use tracing::{info, warn};
 
 use super::observe::NodeObservations;
 use crate::clock;
-use crate::cluster::WriteFault;
+use crate::cluster::{Store, WriteFault};
 use crate::config::Config;
 use crate::controllers::Context;
-use crate::controllers::batch::BatchResult;
+use crate::controllers::batch::{self, BatchResult};
 use crate::controllers::node_patch::NodePatcher;
-use crate::controllers::reporter::Reporter;
+use crate::controllers::reporter::{OutOfSync, Reporter, trouble};
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::location::CloudLocation;
-use crate::plan::node::removal::{Absence, MissingInstance, Moment, RemovalDecision, RemovalLedger, RemovalRules};
-use crate::plan::node::{NodeClass, classify, is_ready};
+use crate::plan::node::removal::{
+    Absence, MissingInstance, Moment, RemovalDecision, RemovalLedger, RemovalRules, silent_for,
+};
+use crate::plan::node::{NodeClass, classify};
 use crate::plan::provider_id::ProviderId;
 use crate::plan::{LineKind, PlanLine};
 use crate::telemetry::alarms::named;
+
+/// Reason of the events about nodes that stay without their instance.
+const GONE: &str = "InstanceGone";
 
 fn rules(config: &Config, location: &CloudLocation) -> RemovalRules {
     RemovalRules {
@@ -34,11 +39,15 @@ fn rules(config: &Config, location: &CloudLocation) -> RemovalRules {
     }
 }
 
-/// What becomes of a node whose instance is missing, in words; `None` if it stays.
+/// What becomes of a node whose instance is missing, in words, if a second look shows the same; `None` if it stays.
 pub(super) fn line(missing: &MissingInstance, location: &CloudLocation, config: &Config) -> Option<PlanLine> {
-    let now = Moment { wall: clock::now(), elapsed: Duration::ZERO };
-    let (kind, text) = match RemovalLedger::default().decide(missing, now, &rules(config, location)) {
+    let (rules, mut ledger) = (rules(config, location), RemovalLedger::default());
+    let mut look = |elapsed| ledger.decide(missing, Moment { wall: clock::now(), elapsed }, &rules);
+    look(Duration::ZERO);
+    let (kind, text) = match look(rules.interval.max(Duration::from_secs(1))) {
         RemovalDecision::Keep => return None,
+        RemovalDecision::Stay(why) if missing.successor.is_some() => (LineKind::Problem, missing.told(why)),
+        RemovalDecision::Stay(why) => (LineKind::Note, missing.told(why)),
         RemovalDecision::Withheld { reason, .. } => (LineKind::Note, format!("removal is withheld: {reason}")),
         RemovalDecision::Remove | RemovalDecision::Wait(_) => {
             (LineKind::Step, format!("remove node, if instance {} is still gone at a second look", missing.id))
@@ -57,6 +66,8 @@ struct LastSeen {
     unproven: Option<String>,
     /// Why the removal of the node is withheld.
     withheld: Option<String>,
+    /// What is said of a node that stays without it.
+    stays: Option<String>,
 }
 
 /// Decides about nodes whose instance the cloud does not show.
@@ -79,20 +90,22 @@ impl NodeRemover {
         self.seen.retain(|name, _| names.contains(name.as_str()));
     }
 
+    /// Adds to `out_of_sync` the nodes that stay although another instance has their place.
     pub(super) async fn remove(
         &mut self,
-        context: &Context,
-        reporter: &Reporter,
+        (context, reporter, nodes): (&Context, &Reporter, &Store<NodeView>),
         observed: &NodeObservations,
         result: &mut BatchResult,
+        out_of_sync: &mut OutOfSync,
     ) {
         for (view, here) in &observed.present {
             self.ledger.present(&view.uid, *here);
+            nodes.set_replaced(&ObjectKey::cluster(&view.name), false);
             self.seen.insert(view.name.clone(), LastSeen { elsewhere: Some(!here), ..LastSeen::default() });
         }
         let rules = rules(&context.config.borrow(), &context.location);
         for missing in &observed.missing {
-            let MissingInstance { node, id, absence } = missing;
+            let MissingInstance { node, id, absence, .. } = missing;
             let mut seen = LastSeen::default();
             if let Absence::Unproven(why) = absence {
                 seen.unproven = Some(why.clone());
@@ -104,6 +117,17 @@ impl NodeRemover {
                 RemovalDecision::Wait(delay) => {
                     result.requeue.insert(key, delay);
                 }
+                RemovalDecision::Stay(why) => {
+                    let text = missing.told(why);
+                    warn!(code = "ACCM0108", node = %node.name, instance = %id, "{text}");
+                    reporter.warning(node, GONE, text.clone());
+                    if missing.successor.is_some() {
+                        nodes.set_replaced(&key, true);
+                        out_of_sync.insert(node.name.clone(), trouble(GONE, text.clone()));
+                    }
+                    seen.stays = Some(text);
+                    result.requeue.insert(key, batch::RESYNC_WHILE_OUT_OF_SYNC);
+                }
                 RemovalDecision::Withheld { reason, again } => {
                     warn!(code = "ACCM0105", node = %node.name, instance = %id, %reason, "the removal of the node is withheld");
                     let message = format!("The cloud does not show instance {id}, but the node is kept: {reason}");
@@ -112,7 +136,7 @@ impl NodeRemover {
                     result.requeue.insert(key, again);
                 }
                 RemovalDecision::Remove => {
-                    if !remove_one(context, reporter, missing).await {
+                    if !remove_one(context, reporter, missing, rules.grace).await {
                         result.failed.insert(key, None);
                     }
                 }
@@ -131,6 +155,9 @@ impl NodeRemover {
         let (count, names, why) = those(|seen| seen.withheld.as_ref());
         reporter.silent_alarm("NodeRemovalHeldBack", count, &format!("{names}: {why}"));
 
+        let (count, names, why) = those(|seen| seen.stays.as_ref());
+        reporter.silent_alarm(GONE, count, &format!("{names}: {why}"));
+
         let (count, names, why) = those(|seen| seen.unproven.as_ref());
         let text = format!("the cloud does not show the instances of {names}, and no node is removed for that: {why}");
         reporter.alarm("InstancesNotShown", count, &text);
@@ -148,13 +175,14 @@ impl NodeRemover {
 }
 
 /// True if the node is gone, or proves to be alive.
-async fn remove_one(context: &Context, reporter: &Reporter, missing: &MissingInstance) -> bool {
-    let MissingInstance { node, id, absence } = missing;
+async fn remove_one(context: &Context, reporter: &Reporter, missing: &MissingInstance, grace: Duration) -> bool {
+    let MissingInstance { node, id, absence, .. } = missing;
+    let patcher = NodePatcher { cluster: &context.cluster, fence: &context.fence };
     let still = |fresh: &NodeView| {
         let same = ProviderId::parse(&fresh.provider_id).as_ref() == Ok(id);
-        same && !is_ready(fresh) && matches!(classify(fresh), NodeClass::Ecs(_))
+        let is_silent = silent_for(fresh, clock::now()).is_some_and(|silent| silent >= grace);
+        same && is_silent && matches!(classify(fresh), NodeClass::Ecs(_))
     };
-    let patcher = NodePatcher { cluster: &context.cluster, fence: &context.fence };
     match patcher.delete(node, still).await {
         Ok(true) => {
             info!(node = %node.name, instance = %id, ?absence, "removed: the instance is released");

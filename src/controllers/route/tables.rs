@@ -1,12 +1,16 @@
 //! Which route tables routes go into, and their entries.
 
+use std::collections::BTreeMap;
+
 use thiserror::Error;
+use tracing::debug;
 
 use crate::alibaba::vpc::RouteTable;
 use crate::alibaba::{CloudClient, Fault};
 use crate::config::Config;
 use crate::plan::location::CloudLocation;
 use crate::plan::route::TableEntries;
+use crate::plan::route::entry::RouteEntry;
 
 /// Why the route tables cannot be read.
 #[derive(Clone, Debug, Error)]
@@ -69,6 +73,26 @@ pub(super) async fn read(cloud: &CloudClient, ids: &[String]) -> Result<Vec<Tabl
         tables.push(TableEntries { id: id.clone(), entries });
     }
     Ok(tables)
+}
+
+/// Reads which entries lead elsewhere than to instances, by table. Where that fails, what is known stays: no step depends on it.
+pub(super) async fn read_others(cloud: &CloudClient, ids: &[String], known: &mut BTreeMap<String, Vec<RouteEntry>>) {
+    known.retain(|id, _| ids.contains(id));
+    for id in ids {
+        match cloud.vpc.describe_other_route_entries(id).await {
+            Ok(entries) => drop(known.insert(id.clone(), entries)),
+            Err(fault) => {
+                debug!(table = id, %fault, "entries that lead elsewhere than to instances could not be listed")
+            }
+        }
+    }
+}
+
+/// Adds such entries to tables that have only those to instances.
+pub(super) fn add_others(tables: &mut [TableEntries], others: &BTreeMap<String, Vec<RouteEntry>>) {
+    for table in tables {
+        table.entries.extend(others.get(&table.id).into_iter().flatten().cloned());
+    }
 }
 
 /// With several tables the program does not guess which ones the nodes use.

@@ -388,10 +388,16 @@ impl<P: Product> Engine<P> {
         self.withhold(case, BACKENDS_WITHHELD, withheld);
         let unlisted = super::report::unlisted(prepared.sighting.observed.unlisted());
         self.withhold(case, GROUPS_WITHHELD, unlisted.as_deref());
-        let warnings = facts.warnings.iter().chain(&prepared.plan.warnings).map(ToString::to_string);
+        let (nodes, settings): (Vec<_>, Vec<_>) =
+            facts.warnings.iter().chain(&prepared.plan.warnings).partition(|warning| warning.is_about_nodes());
         let notes = super::report::Notes {
             remarks: &execution.remarks,
-            lines: warnings.chain(prepared.plan.notes.iter().cloned()).collect(),
+            lines: settings
+                .iter()
+                .map(ToString::to_string)
+                .chain(prepared.plan.notes.iter().cloned())
+                .chain(nodes.iter().map(ToString::to_string))
+                .collect(),
             empty_ports: &facts.empty_ports,
             outside: facts.outside,
             withholds: withheld.is_some(),

@@ -12,7 +12,7 @@ use super::find::FindError;
 use super::state::{LOAD_BALANCER_WITHHELD, is_news};
 use super::status::FailedWrite;
 use crate::alibaba::{Fault, FaultKind};
-use crate::cluster::{Events, Regarding, WriteFault, event_code};
+use crate::cluster::{Events, Regarding, WriteFault, event_code, truncate};
 use crate::controllers::Backoff;
 use crate::controllers::reporter::{self, failed_call, state, trouble};
 use crate::controllers::workqueue::{ReconcileResult, RetriedFailure};
@@ -108,6 +108,9 @@ pub(super) enum ReconcileError {
     HandedOver(ServiceProblem),
 }
 
+/// What an event has room for, without its code and the end that says what is left out.
+const EVENT_BYTES: usize = 970;
+
 /// Reason of the events about pods that are no backends, as with the official controller.
 const SKIPPED_BACKENDS: &str = "SkipSyncBackends";
 
@@ -146,6 +149,20 @@ fn addresses(addresses: &BTreeSet<IpAddr>) -> String {
 
 fn known(id: &str) -> String {
     if id.is_empty() { String::new() } else { format!(" (label: {id})") }
+}
+
+/// As many of these lines as an event has room for, and how many are left out.
+fn fitting(lines: &[String]) -> String {
+    let mut text = String::new();
+    for (index, line) in lines.iter().enumerate() {
+        let separator = if index == 0 { "" } else { "; " };
+        let line = format!("{separator}{line}");
+        if index > 0 && text.len() + line.len() > EVENT_BYTES {
+            return format!("{text}; and {} more, see the log", lines.len() - index);
+        }
+        text += truncate(&line, EVENT_BYTES);
+    }
+    text
 }
 
 fn list(problems: &[ServiceProblem]) -> String {
@@ -402,14 +419,15 @@ impl ServiceReporter {
             info!("{remark}");
             self.normal(service, "LoadBalancerPlaced", remark.clone());
         }
-        let (lines, ports, outside) = (lines.join("; "), empty_ports.join(", "), addresses(outside));
-        let parts = [&*lines, &outside, if *withholds { "" } else { &ports }];
+        let (all, ports, outside) = (lines.join("; "), empty_ports.join(", "), addresses(outside));
+        let parts = [&*all, &outside, if *withholds { "" } else { &ports }];
         let text = if parts.iter().all(|part| part.is_empty()) { String::new() } else { parts.join("|") };
         if !is_news(told, &text) {
             return;
         }
         if !lines.is_empty() {
-            self.events.warning(self.component, &Regarding::service(service), "LoadBalancerSettings", lines);
+            warn!(code = "ACCM0311", "{all}");
+            self.events.warning(self.component, &Regarding::service(service), "LoadBalancerSettings", fitting(lines));
         }
         if !outside.is_empty() {
             let message = format!("The pod addresses {outside} are outside of the VPC, so these pods are no backends");
@@ -480,5 +498,21 @@ impl ServiceReporter {
             if done.is_empty() { "; there was nothing to remove".to_owned() } else { format!(": {}", done.join("; ")) };
         info!("cleaned");
         self.normal(service, "CleanLoadBalancer", format!("Cleaned load balancer{steps}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_says_how_many_lines_it_leaves_out() {
+        let line = |length: usize| "x".repeat(length);
+        assert_eq!(fitting(&["a".to_owned(), "b".to_owned()]), "a; b");
+        let cut = fitting(&[line(500), line(400), line(300), line(3)]);
+        assert!(cut.starts_with(&format!("{}; {}; and 2 more", line(500), line(400))), "{cut}");
+        let long = fitting(&["\u{4e2d}".repeat(900), line(1)]);
+        assert!(long.ends_with("; and 1 more, see the log") && long.len() <= 1024 - " (ACCM0301)".len(), "{long}");
+        assert_eq!(fitting(&[line(2000)]), line(EVENT_BYTES));
     }
 }

@@ -26,7 +26,9 @@ pub enum Exclusion {
     Label(&'static str),
     /// A virtual node.
     VirtualKubelet,
-    /// A Lingjun worker, which ECS does not know.
+    /// A Lingjun worker, which ECS does not know. Only its taint is removed, as with the official controller.
+    LingjunWorker,
+    /// Another Lingjun node.
     Lingjun,
     /// Its providerID names no ECS instance.
     ProviderId(NotEcs),
@@ -37,8 +39,13 @@ impl fmt::Display for Exclusion {
         match self {
             Self::Label(key) => write!(f, "label {key} is set"),
             Self::VirtualKubelet => f.write_str("it is a virtual node"),
+            Self::LingjunWorker => f.write_str(
+                "it is a Lingjun node: the node controller removes its taint `uninitialized`, and neither describes the node nor \
+                 deletes it",
+            ),
             Self::Lingjun => f.write_str("it is a Lingjun node"),
-            Self::ProviderId(not) => not.fmt(f),
+            Self::ProviderId(not @ NotEcs::Foreign(id)) if id.starts_with("ack-hybrid://") => not.fmt(f),
+            Self::ProviderId(not) => write!(f, "{not}; {}", NotEcs::REMEDY),
         }
     }
 }
@@ -53,11 +60,12 @@ pub fn classify(view: &NodeView) -> NodeClass {
     if view.label("type") == Some("virtual-kubelet") {
         return NodeClass::Excluded(Exclusion::VirtualKubelet);
     }
-    let lingjun = view.label("alibabacloud.com/lingjun-worker") == Some("true")
-        || view.labels.contains_key("alibabacloud.com/lingjun-nodegroup-id")
-        || view.labels.contains_key("alibabacloud.com/lingjun-tianwen-environment");
+    let worker = view.label("alibabacloud.com/lingjun-worker") == Some("true");
+    let left_alone = view.labels.contains_key("alibabacloud.com/lingjun-tianwen-environment");
+    let lingjun = worker || left_alone || view.labels.contains_key("alibabacloud.com/lingjun-nodegroup-id");
     match ProviderId::parse(&view.provider_id) {
         Ok(id) => NodeClass::Ecs(id),
+        Err(not) if worker && !left_alone && not != NotEcs::Empty => NodeClass::Excluded(Exclusion::LingjunWorker),
         Err(_) if lingjun => NodeClass::Excluded(Exclusion::Lingjun),
         Err(NotEcs::Empty) => NodeClass::Unidentified,
         Err(not) => NodeClass::Excluded(Exclusion::ProviderId(not)),
@@ -88,6 +96,17 @@ mod tests {
         ));
     }
 
+    const TIANWEN: (&str, &str) = ("alibabacloud.com/lingjun-tianwen-environment", "x");
+
+    #[test]
+    fn lingjun_workers_lose_their_taint_alone() {
+        let worker = node("e01-cn-xxxx", &[("alibabacloud.com/lingjun-worker", "true")]);
+        assert_eq!(classify(&worker), NodeClass::Excluded(Exclusion::LingjunWorker));
+        for others in [node("", &[("alibabacloud.com/lingjun-worker", "true")]), node("e01-cn-xxxx", &[TIANWEN])] {
+            assert_eq!(classify(&others), NodeClass::Excluded(Exclusion::Lingjun));
+        }
+    }
+
     #[test]
     fn others_are_left_alone() {
         let cases: [(&str, &[(&str, &str)]); 8] = [
@@ -96,8 +115,8 @@ mod tests {
             ("", &[("type", "virtual-kubelet")]),
             ("ack-hybrid://x.y", &[]),
             ("aws:///eu/i-1", &[]),
-            ("e01-cn-xxxx", &[("alibabacloud.com/lingjun-worker", "true")]),
-            ("", &[("alibabacloud.com/lingjun-tianwen-environment", "x")]),
+            ("e01-cn-xxxx", &[("alibabacloud.com/lingjun-worker", "true"), TIANWEN]),
+            ("", &[TIANWEN]),
             ("i-bp1", &[]),
         ];
         for (id, labels) in cases {

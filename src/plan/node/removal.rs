@@ -2,7 +2,8 @@
 //!
 //! "The cloud does not show the instance" is weak evidence: a missing permission, the wrong account or a partial answer
 //! look the same. So a node is removed only after two observations apart in time, each from an answer that proves the absence,
-//! while its kubelet has been silent for long, and only few nodes are removed within a window.
+//! while its kubelet has been silent for long, and only few nodes are removed within a window. A node whose kubelet reports
+//! stays: another account may have its instance. It serves no longer if another instance has its address or name.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::view::is_uninitialized;
 use crate::plan::inputs::{ConditionStatus, NodeView};
 use crate::plan::provider_id::ProviderId;
 
@@ -23,7 +25,7 @@ pub struct RemovalRules {
     pub region: String,
     /// Least time between the two observations.
     pub interval: Duration,
-    /// Least time of not being ready.
+    /// Least silence of the kubelet.
     pub grace: Duration,
     /// Most removals within `window`.
     pub limit: u32,
@@ -49,6 +51,36 @@ pub struct MissingInstance {
     pub id: ProviderId,
     /// What the answer is worth.
     pub absence: Absence,
+    /// The instance that has the address or the name of the node now.
+    pub successor: Option<String>,
+}
+
+impl MissingInstance {
+    /// What is said of a node that stays, and why it does.
+    #[must_use]
+    pub fn told(&self, why: &str) -> String {
+        let (Self { id, successor, .. }, name) = (self, &self.node.name);
+        match successor {
+            Some(other) => format!(
+                "Instance {id} is gone, and instance {other} has the address or the name of the node now. Load balancers and \
+                 routes leave the node out. The controller keeps the Node, as {why}; delete it (kubectl delete node {name}), \
+                 then restart the kubelet"
+            ),
+            None => format!(
+                "The account does not show instance {id}, and no other instance has the address or the name of the node. The \
+                 controller keeps the Node, as {why}. If the instance is gone, delete the Node object: kubectl delete node \
+                 {name}. If another account has the instance, there is nothing to do"
+            ),
+        }
+    }
+}
+
+/// How long a kubelet has been silent; `None` if it reports, or never did. The cluster writes `Unknown` when neither a heartbeat nor
+/// a renewal of the lease has come for its own grace period; `True` and `False` are what a kubelet says that reports.
+#[must_use]
+pub fn silent_for(view: &NodeView, now: Timestamp) -> Option<Duration> {
+    let unknown = view.ready.as_ref().filter(|ready| ready.status == ConditionStatus::Unknown)?;
+    Some(unknown.since.and_then(|since| Duration::try_from(now.duration_since(since)).ok()).unwrap_or_default())
 }
 
 /// A point in time, on both clocks.
@@ -74,7 +106,9 @@ pub enum RemovalDecision {
         /// When to decide again.
         again: Duration,
     },
-    /// It stays.
+    /// The instance is gone, and the node stays, because of this.
+    Stay(&'static str),
+    /// It stays, and nothing is to be said.
     Keep,
 }
 
@@ -141,32 +175,37 @@ impl RemovalLedger {
 
     /// Decides about a node whose instance is missing. [`RemovalDecision::Remove`] is counted as done.
     pub fn decide(&mut self, missing: &MissingInstance, now: Moment, rules: &RemovalRules) -> RemovalDecision {
-        let MissingInstance { node: view, id, absence } = missing;
-        let silent = match &view.ready {
-            Some(ready) if ready.status != ConditionStatus::True => ready,
-            // A kubelet that reports, or never did, is no proof of a release.
-            _ => {
-                self.first_missing.remove(&view.uid);
-                return RemovalDecision::Keep;
-            }
-        };
+        let MissingInstance { node: view, id, absence, .. } = missing;
         let ours = id.region == rules.region && id.instance.starts_with("i-") && !self.elsewhere.contains(&view.uid);
-        if !rules.enabled || !ours || view.deleting {
+        let silent_for = silent_for(view, now.wall);
+        // A kubelet that never reported is no proof of a release, and one that reports speaks against it.
+        let is_weak = *absence != Absence::Proven && silent_for.is_none();
+        if !ours || view.deleting || view.ready.is_none() || is_weak {
+            self.first_missing.remove(&view.uid);
             return RemovalDecision::Keep;
         }
         if let Absence::Unproven(why) = absence {
+            if !rules.enabled {
+                return RemovalDecision::Keep;
+            }
             return RemovalDecision::Withheld { reason: WithholdReason::Unproven(why.clone()), again: ASK_AGAIN };
         }
         let first = *self.first_missing.entry(view.uid.clone()).or_insert(now.elapsed);
         let missing_for = now.elapsed.saturating_sub(first);
-        let silent_for = match silent.since {
-            Some(since) => Duration::try_from(now.wall.duration_since(since)).unwrap_or_default(),
-            None => missing_for,
-        };
-        let wait = rules.interval.saturating_sub(missing_for).max(rules.grace.saturating_sub(silent_for));
+        let grace =
+            silent_for.filter(|_| rules.enabled).map_or(Duration::ZERO, |silent| rules.grace.saturating_sub(silent));
+        let wait = rules.interval.saturating_sub(missing_for).max(grace);
         // The first observation never removes, even with an interval of zero.
         if wait > Duration::ZERO || missing_for.is_zero() {
             return RemovalDecision::Wait(wait.max(Duration::from_secs(1)));
+        }
+        let stays = match silent_for {
+            None => Some("its kubelet reports"),
+            Some(_) => (!rules.enabled).then_some("node.remove_released is off"),
+        };
+        if let Some(why) = stays {
+            // That its instance is not known is said of a new node already.
+            return if is_uninitialized(view) { RemovalDecision::Keep } else { RemovalDecision::Stay(why) };
         }
         while self.removed.front().is_some_and(|at| now.elapsed.saturating_sub(*at) >= rules.window) {
             self.removed.pop_front();
@@ -213,7 +252,7 @@ mod tests {
 
     fn missing(node: &NodeView, region: &str, absence: Absence) -> MissingInstance {
         let id = ProviderId { region: region.into(), instance: "i-1".into() };
-        MissingInstance { node: Arc::new(node.clone()), id, absence }
+        MissingInstance { node: Arc::new(node.clone()), id, absence, successor: None }
     }
 
     #[test]
@@ -231,7 +270,7 @@ mod tests {
 
     #[test]
     fn one_observation_is_never_enough() {
-        let (mut ledger, view) = (RemovalLedger::default(), node("a", ConditionStatus::False));
+        let (mut ledger, view) = (RemovalLedger::default(), node("a", ConditionStatus::Unknown));
         let hasty = RemovalRules { interval: Duration::ZERO, ..rules(1) };
         let first = ledger.decide(&missing(&view, "cn-a", Absence::Proven), at(1000), &hasty);
         assert!(matches!(first, RemovalDecision::Wait(_)), "{first:?}");
@@ -255,7 +294,7 @@ mod tests {
             );
             let ready = node("b", ConditionStatus::True);
             assert_eq!(
-                ledger.decide(&missing(&ready, "cn-a", Absence::Proven), at(seconds), &rules(9)),
+                ledger.decide(&missing(&ready, "cn-a", unproven.clone()), at(seconds), &rules(9)),
                 RemovalDecision::Keep
             );
         }
@@ -265,6 +304,39 @@ mod tests {
             RemovalDecision::Keep,
             "it lives in another VPC"
         );
+    }
+
+    /// What a row says holds in the decision, and just before the deletion.
+    #[test]
+    fn only_a_kubelet_that_the_cluster_calls_unknown_for_long_enough_is_silent() {
+        use ConditionStatus::{False, True, Unknown};
+        let status = |status| Some(node("a", status)).and_then(|node| node.ready);
+        let untold = status(Unknown).map(|ready| Condition { since: None, ..ready });
+        for (ready, silent) in [
+            (None, None),
+            (status(True), None),
+            (status(False), None),
+            (status(Unknown), Some(1000)),
+            (untold, Some(0)),
+        ] {
+            let row = format!("{ready:?}");
+            let view = NodeView { ready: ready.clone(), ..node("a", True) };
+            assert_eq!(silent_for(&view, at(1000).wall), silent.map(Duration::from_secs), "{row}");
+            let (gone, mut ledger) = (missing(&view, "cn-a", Absence::Proven), RemovalLedger::default());
+            ledger.decide(&gone, at(900), &rules(1));
+            let decided = ledger.decide(&gone, at(1000), &rules(1));
+            assert_eq!(decided == RemovalDecision::Remove, silent == Some(1000), "{row}: {decided:?}");
+            let stays = ready.is_some() && silent.is_none();
+            assert_eq!(matches!(decided, RemovalDecision::Stay(_)), stays, "{row}: {decided:?}");
+        }
+    }
+
+    #[test]
+    fn where_no_node_is_removed_one_whose_instance_is_gone_is_told() {
+        let gone = missing(&node("a", ConditionStatus::Unknown), "cn-a", Absence::Proven);
+        let (mut ledger, off) = (RemovalLedger::default(), RemovalRules { enabled: false, ..rules(1) });
+        ledger.decide(&gone, at(100), &off);
+        assert_eq!(ledger.decide(&gone, at(200), &off), RemovalDecision::Stay("node.remove_released is off"));
     }
 
     proptest! {

@@ -19,6 +19,8 @@ pub struct RouteNode {
     pub malformed: Vec<String>,
     /// Whether entries may be created for it.
     pub gets_routes: bool,
+    /// Whether its instance is gone while another one has its place; see [`NodeView::is_replaced`].
+    pub is_replaced: bool,
     /// Whether its condition is written.
     pub gets_condition: bool,
     /// `NetworkUnavailable`
@@ -44,6 +46,7 @@ impl RouteNode {
             cidrs,
             malformed,
             gets_routes: ours && !silent,
+            is_replaced: view.is_replaced,
             gets_condition: ours,
             condition: view.network_unavailable.clone(),
         }

@@ -146,7 +146,7 @@ pub enum RouteProblem {
     /// An unmanaged entry has the CIDR.
     #[error(
         "route {cidr} in {table} leads to {next_hop} and is not known to be this cluster's; the controller leaves it alone, \
-         remove it to get the node its route"
+         remove it to get the node its route{doubt}"
     )]
     Conflict {
         /// The pod CIDR.
@@ -155,6 +155,16 @@ pub enum RouteProblem {
         table: String,
         /// Where it leads.
         next_hop: String,
+        /// Why the instance that it leads to does not count as gone.
+        doubt: String,
+    },
+    /// The instance of the node is gone.
+    #[error(
+        "pod CIDR {cidr} gets no route: the instance of the node is gone, and another one has its address or name; delete the Node"
+    )]
+    Replaced {
+        /// The pod CIDR.
+        cidr: IpNet,
     },
     /// An unmanaged entry takes a part of the CIDR away.
     #[error(
@@ -185,6 +195,12 @@ impl RouteProblem {
     #[must_use]
     pub const fn blocks(&self) -> bool {
         !matches!(self, Self::Overlap { .. })
+    }
+
+    /// Whether an entry is in the way that the user can remove.
+    #[must_use]
+    pub const fn is_about_an_entry(&self) -> bool {
+        matches!(self, Self::Conflict { .. } | Self::Overlap { .. })
     }
 
     /// What other nodes can lack a route for, too; `None` if it is about this one alone.

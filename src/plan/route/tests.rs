@@ -29,6 +29,7 @@ fn node(name: &str, instance: &str, number: usize) -> RouteNode {
         cidrs: vec![cidr(number)],
         malformed: Vec::new(),
         gets_routes: true,
+        is_replaced: false,
         gets_condition: true,
         condition: None,
     }
@@ -138,6 +139,21 @@ fn node_views_are_compared_by_instance_whatever_the_form_of_their_provider_id() 
         let steps = once(&[RouteNode::of(&view)], vec![entry(cidr(1), "i-1", None)]).steps;
         assert_eq!(steps, [RouteStep::SetCondition { node: "a".into(), routed: true }], "{id}");
     }
+}
+
+#[test]
+fn a_node_whose_place_another_instance_has_loses_its_route_and_gets_none() {
+    let nodes = [RouteNode { is_replaced: true, ..node("a", "i-1", 1) }, node("b", "i-2", 2)];
+    let other = entry(cidr(2), "i-2", Some("b"));
+    let plan = once(&nodes, vec![entry(cidr(1), "i-1", Some("a")), other.clone()]);
+    let deleted: Vec<_> = plan.steps.iter().filter(|step| step.deletes()).filter_map(RouteStep::item).collect();
+    assert!(matches!(deleted[..], [item] if item.destination == cidr(1)), "{plan:?}");
+    let plan = later(&nodes, std::slice::from_ref(&other), &rules(MINUTE));
+    assert!(matches!(&plan.problems[..], [(node, RouteProblem::Replaced { .. })] if node == "a"), "{plan:?}");
+    assert!(plan.steps.contains(&RouteStep::SetCondition { node: "a".into(), routed: false }), "{plan:?}");
+    assert!(!plan.steps.iter().any(RouteStep::creates), "{plan:?}");
+    let plan = later(&nodes, &[entry(cidr(1), "i-new", None), other], &rules(MINUTE));
+    assert!(!plan.steps.iter().any(|step| step.deletes() || step.creates()), "what others made stays: {plan:?}");
 }
 
 #[test]
@@ -412,6 +428,7 @@ fn some_nodes() -> impl Strategy<Value = Vec<RouteNode>> {
                 RouteNode {
                     instance,
                     gets_routes: !silent && !excluded && known,
+                    is_replaced: false,
                     gets_condition: !excluded && known,
                     ..made
                 }

@@ -64,6 +64,17 @@ impl ServiceProblem {
     }
 }
 
+impl ServiceProblem {
+    /// The field of a problem that lists nodes as what was given.
+    pub const ABOUT_NODES: &str = "spec.providerID of nodes";
+
+    /// Whether it is about nodes, which the user of the Service did not write.
+    #[must_use]
+    pub fn is_about_nodes(&self) -> bool {
+        self.field == Self::ABOUT_NODES || self.field.starts_with("node ") || self.field.starts_with("nodes ")
+    }
+}
+
 impl fmt::Display for ServiceProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.kind)

@@ -142,20 +142,19 @@ fn nodes_that_are_no_backends() {
         world.nodes[0] = edited(&world.nodes[0], label(name));
         assert_eq!(servers(&world.desired()), named(["i-2"]), "{name}");
     }
-    let edits: [(&str, Edit); 6] = [
+    let edits: [(&str, Edit); 8] = [
         ("no conditions", |node| {
             node.has_conditions = false;
             node.ready = None;
         }),
         ("not ready", |node| node.ready.as_mut().unwrap().status = crate::plan::inputs::ConditionStatus::Unknown),
         ("autoscaler", |node| {
-            node.taints.push(Taint {
-                key: "ToBeDeletedByClusterAutoscaler".to_owned(),
-                value: String::new(),
-                effect: "NoSchedule".to_owned(),
-                added: None,
-            });
+            node.taints.push(Taint { key: "ToBeDeletedByClusterAutoscaler".to_owned(), ..Taint::default() });
         }),
+        ("karpenter", |node| {
+            node.taints.push(Taint { key: "karpenter.sh/disrupted".to_owned(), ..Taint::default() });
+        }),
+        ("replaced", |node| node.is_replaced = true),
         ("hybrid", |node| node.provider_id = "ack-hybrid://x".to_owned()),
         ("bad id", |node| node.provider_id = "nonsense".to_owned()),
         ("another region", |node| node.provider_id = "cn-beijing.i-1".to_owned()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::nodes::{NodeRole, Unusable, in_other_regions, is_excluded, is_healthy, permits, role};
+use super::nodes::{NodeRole, Unusable, is_excluded, is_healthy, permits, problems, role};
 use super::{BackendRules, NodeRules, unready};
 use crate::plan::inputs::{Endpoint, NodeView};
 use crate::plan::service::model::BackendKey;
@@ -141,16 +141,7 @@ impl Candidates {
 
     /// What is said of those of these nodes, in the order of their names, that are no backends.
     pub(super) fn warnings_of<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<ServiceProblem> {
-        let (mut warnings, mut far) = (Vec::new(), Vec::new());
-        for name in names {
-            match self.get(name).and_then(|it| it.unusable.as_ref()) {
-                Some(Unusable::Elsewhere) => far.push(name),
-                Some(Unusable::Problem(problem)) => warnings.push(problem.clone()),
-                None => {}
-            }
-        }
-        warnings.extend(in_other_regions(&far, &self.rules.region));
-        warnings
+        problems(names.filter_map(|name| Some((name, self.get(name)?.unusable.as_ref()?))), &self.rules.region)
     }
 
     /// Whether a pod runs outside of any instance.

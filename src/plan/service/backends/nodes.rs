@@ -1,5 +1,6 @@
 //! What a node is to load balancers, by what it says of itself.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -44,8 +45,10 @@ impl NodeRole {
 pub(super) enum Unusable {
     /// Its instance is in another region.
     Elsewhere,
-    /// It says too little of itself.
-    Problem(ServiceProblem),
+    /// It has no internal IPv4 address.
+    NoAddress,
+    /// Its providerID names no instance.
+    Id(NotEcs),
 }
 
 /// What a node is to the load balancer, if it is ready.
@@ -57,10 +60,10 @@ pub(super) fn role(node: &NodeView, rules: &NodeRules) -> Result<NodeRole, Unusa
         return Ok(NodeRole::Excluded);
     }
     if rules.by_address {
-        let address = internal_address(node).ok_or_else(|| Unusable::Problem(no_address(node)))?;
+        let address = internal_address(node).ok_or(Unusable::NoAddress)?;
         return Ok(NodeRole::Address(address.into()));
     }
-    let id = ProviderId::parse(&node.provider_id).map_err(|why| Unusable::Problem(bad_provider_id(node, &why)))?;
+    let id = ProviderId::parse(&node.provider_id).map_err(Unusable::Id)?;
     if rules.region.is_empty() || id.region == rules.region {
         Ok(NodeRole::Ecs(id.instance.into()))
     } else {
@@ -72,11 +75,14 @@ pub(super) fn is_healthy(node: &NodeView) -> bool {
     is_virtual(node) || (node.has_conditions && node.ready.as_ref().is_none_or(is_true))
 }
 
+/// Taints by which programs announce that they are about to delete a node: the cluster autoscaler and Karpenter.
+const LEAVING: [&str; 2] = ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
+
 /// Whether people and annotations let a node serve.
 pub(super) fn permits(node: &NodeView, rules: &NodeRules) -> bool {
     let labelled = rules.labels.iter().all(|(key, value)| node.label(key) == Some(value.as_str()));
     let master = rules.exclude_masters && node.labels.contains_key("node-role.kubernetes.io/master");
-    let going = node.taints.iter().any(|taint| taint.key == "ToBeDeletedByClusterAutoscaler");
+    let going = node.taints.iter().any(|taint| LEAVING.contains(&taint.key.as_str()));
     let cordoned = node.unschedulable && rules.exclude_cordoned;
     labelled && !master && !going && !cordoned
 }
@@ -97,7 +103,8 @@ pub(super) fn is_excluded(node: &NodeView) -> bool {
         "service.beta.kubernetes.io/exclude-node",
         "service.alibabacloud.com/exclude-node",
     ];
-    LABELS.iter().any(|label| node.labels.contains_key(*label)) || node.provider_id.starts_with("ack-hybrid://")
+    let labelled = LABELS.iter().any(|label| node.labels.contains_key(*label));
+    labelled || node.is_replaced || node.provider_id.starts_with("ack-hybrid://")
 }
 
 /// The first address by which other nodes reach it.
@@ -107,24 +114,62 @@ fn internal_address(node: &NodeView) -> Option<&str> {
     addresses.find(|address| is_ipv4(&address.address)).map(|address| address.address.as_str())
 }
 
-fn no_address(node: &NodeView) -> ServiceProblem {
-    ServiceProblem::required(
-        format!("node {} status.addresses", node.name),
-        "server-group-type: ip needs an IPv4 address of type InternalIP; the node is left out of the load balancer",
-    )
+/// What is said of nodes that cannot be backends: one problem for each cause.
+pub(super) fn problems<'a>(
+    unusable: impl Iterator<Item = (&'a str, &'a Unusable)>,
+    region: &str,
+) -> Vec<ServiceProblem> {
+    let mut causes: BTreeMap<u8, (Vec<&str>, &Unusable)> = BTreeMap::new();
+    for (name, why) in unusable {
+        let cause = match why {
+            Unusable::NoAddress => 0,
+            Unusable::Id(NotEcs::Empty) => 1,
+            Unusable::Id(NotEcs::Malformed(_)) => 2,
+            Unusable::Id(NotEcs::Foreign(_)) => 3,
+            Unusable::Elsewhere => 4,
+        };
+        causes.entry(cause).or_insert_with(|| (Vec::new(), why)).0.push(name);
+    }
+    causes.into_values().map(|(nodes, why)| problem(&nodes, why, region)).collect()
 }
 
-/// What is said of nodes whose instances are in other regions.
-pub(super) fn in_other_regions(nodes: &[&str], region: &str) -> Option<ServiceProblem> {
+fn problem(nodes: &[&str], why: &Unusable, region: &str) -> ServiceProblem {
+    const LEFT_OUT: &str = "the load balancer leaves out";
     let (first, more) = (nodes.iter().take(5).copied().collect::<Vec<_>>().join(", "), nodes.len().saturating_sub(5));
-    (!nodes.is_empty()).then(|| {
-        let given = if more > 0 { format!("{first} and {more} more") } else { first };
-        let rule = format!("must be in region {region}, where the load balancer is; the others are left out of it");
-        ServiceProblem::invalid("spec.providerID of nodes", given, rule)
-    })
+    let list = if more > 0 { format!("{first} and {more} more") } else { first };
+    let (word, them) = if nodes.len() > 1 { ("nodes", "them") } else { ("node", "it") };
+    let id = format!("{word} {list} spec.providerID");
+    match why {
+        Unusable::NoAddress => ServiceProblem::required(
+            format!("{word} {list} status.addresses"),
+            format!("server-group-type: ip needs an IPv4 address of type InternalIP; {LEFT_OUT} {them}"),
+        ),
+        Unusable::Id(NotEcs::Empty) => ServiceProblem::invalid(id, "", format!("{}; {LEFT_OUT} {them}", NotEcs::Empty)),
+        Unusable::Id(why @ (NotEcs::Malformed(given) | NotEcs::Foreign(given))) => {
+            ServiceProblem::invalid(id, given, format!("{why}; {LEFT_OUT} {them}; {}", NotEcs::REMEDY))
+        }
+        Unusable::Elsewhere => {
+            let rule = format!("must be in region {region}, where the load balancer is; {LEFT_OUT} {them}");
+            ServiceProblem::invalid(ServiceProblem::ABOUT_NODES, list, rule)
+        }
+    }
 }
 
-fn bad_provider_id(node: &NodeView, why: &NotEcs) -> ServiceProblem {
-    let rule = format!("{why}; the node is left out of the load balancer");
-    ServiceProblem::invalid(format!("node {} spec.providerID", node.name), &node.provider_id, rule)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_are_left_out_for_one_cause_are_told_in_one_line() {
+        let names: Vec<String> = (1..=30).map(|number| format!("k{number:02}")).collect();
+        let why: Vec<Unusable> =
+            names.iter().map(|name| Unusable::Id(NotEcs::Foreign(format!("k3s://{name}")))).collect();
+        let others = [("t1", &Unusable::NoAddress), ("t2", &Unusable::Elsewhere), ("t3", &Unusable::NoAddress)];
+        let told = problems(names.iter().map(String::as_str).zip(&why).chain(others), "cn-a");
+        let texts: Vec<String> = told.iter().map(ToString::to_string).collect();
+        assert!(told.len() == 3 && told.iter().all(ServiceProblem::is_about_nodes), "{texts:#?}");
+        assert!(texts[0].starts_with("nodes t1, t3 status.addresses"), "{texts:#?}");
+        let foreign = "nodes k01, k02, k03, k04, k05 and 25 more spec.providerID: Invalid value: \"k3s://k01\": ";
+        assert!(texts[1].starts_with(foreign) && texts[1].contains("restart the kubelet"), "{texts:#?}");
+    }
 }

@@ -21,6 +21,10 @@ const NEXT_HOP_TYPES: &[&str] = &[
     "Attachment",
     "VpcPeer",
     "Ipv4Gateway",
+    "GatewayEndpoint",
+    "Ecr",
+    "GatewayLoadBalancerEndpoint",
+    "RouteTargetGroup",
 ];
 
 pub(crate) fn actions() -> Vec<Action> {
