@@ -44,6 +44,26 @@ pub enum LineKind {
     Note,
 }
 
+impl PlanLine {
+    /// What stands before the line: `!` where the step removes something, `+` before other steps, a word before what is no step.
+    #[must_use]
+    pub const fn mark(&self) -> &'static str {
+        match (self.kind, self.destroys) {
+            (LineKind::Step, true) => "!",
+            (LineKind::Step, false) => "+",
+            (LineKind::Problem, _) => "problem:",
+            (LineKind::Note, _) => "note:",
+        }
+    }
+}
+
+/// `1 step`, `2 steps`.
+#[must_use]
+pub fn count_of(count: usize, thing: &str) -> String {
+    let end = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{end}")
+}
+
 impl fmt::Display for PlanLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = if self.destroys { "-" } else { " " };

@@ -9,8 +9,11 @@ mod finding;
 mod objects;
 mod quotas;
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
+
+use tokio::net::TcpStream;
 
 use self::finding::{CheckResult, Diagnosis, Requirement};
 use super::{CommandError, CommandResult, print_findings, runtime};
@@ -78,7 +81,9 @@ async fn diagnose(loaded: &Loaded) -> Result<(Diagnosis, Vec<(&'static str, Stri
             findings.extend(sections.map(|section| section.unknown(format!("{missing} cannot be used, see above"))));
         }
     }
-    findings.extend(pages.iter().take(1).flat_map(|(_, readyz)| objects::process(readyz)));
+    let port = config.server.port;
+    let is_taken = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_ok();
+    findings.extend(pages.iter().take(1).flat_map(|(_, readyz)| objects::process(readyz, port, is_taken)));
     let pages = pages.into_iter().filter_map(|(path, page)| Some((path, page.ok()?))).collect();
     Ok((Diagnosis::of(findings), pages))
 }

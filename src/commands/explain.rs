@@ -22,7 +22,7 @@ use crate::controllers::{Clients, node, route, service};
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::setting::SettingOrigin;
-use crate::plan::{LineKind, PlanLine};
+use crate::plan::{LineKind, PlanLine, count_of};
 
 /// Events on the page; the API server keeps them for an hour or so.
 const MOST_EVENTS: usize = 10;
@@ -212,6 +212,7 @@ impl Explanation {
     /// the steps that are missing.
     fn summarise(&self) -> String {
         let steps = self.lines(LineKind::Step).count();
+        let missing = format!("{} {} missing", count_of(steps, "step"), if steps == 1 { "is" } else { "are" });
         let problem = self.lines(LineKind::Problem).next();
         let warning = self.events.first().filter(|event| event.is_warning);
         let is_leaderless = self.is_elected && self.leader.as_ref().is_none_or(|leader| leader.is_expired);
@@ -223,15 +224,19 @@ impl Explanation {
             }
             (_, None, _) if self.managed_by.is_empty() => "is managed by no controller of this program".to_owned(),
             _ if is_leaderless && steps > 0 && self.is_leader_read() => {
-                format!("is out of sync, and no replica leads: {steps} steps wait until the program runs")
+                let wait = if steps == 1 { "waits" } else { "wait" };
+                format!(
+                    "is out of sync, and no replica leads: {} {wait} until the program runs",
+                    count_of(steps, "step")
+                )
             }
             (.., Some(problem)) => format!("cannot be brought in sync: {}", problem.text),
             _ if steps > 0 => match (warning, self.process.as_ref().and_then(ProcessReport::trouble)) {
-                (_, Some(trouble)) => format!("is out of sync, {steps} steps are missing; {trouble}"),
+                (_, Some(trouble)) => format!("is out of sync, {missing}; {trouble}"),
                 (Some(PastEvent { reason, message, .. }), None) => {
-                    format!("is out of sync, {steps} steps are missing; last event {reason}: {message}")
+                    format!("is out of sync, {missing}; last event {reason}: {message}")
                 }
-                (None, None) => format!("is out of sync, {steps} steps are missing"),
+                (None, None) => format!("is out of sync, {missing}"),
             },
             _ => match (self.lines(LineKind::Note).next(), self.unknown.first()) {
                 (Some(note), _) => format!("is in sync; {}", note.text),
@@ -275,15 +280,10 @@ impl Explanation {
             None => "leader election is off".to_owned(),
         };
         section(&mut text, "Leader", [leader]);
-        let mark = |line: &PlanLine| match (line.kind, line.destroys) {
-            (LineKind::Step, true) => '!',
-            (LineKind::Step, false) => '+',
-            _ => ' ',
-        };
         section(
             &mut text,
             "Plan",
-            self.plan.iter().map(|line| format!("{} {}: {}", mark(line), line.controller, line.text)),
+            self.plan.iter().map(|line| format!("{} {}: {}", line.mark(), line.controller, line.text)),
         );
         section(&mut text, "Wanted, as it would be made from nothing", &self.wanted);
         section(&mut text, "Found", &self.found);

@@ -18,6 +18,7 @@ use crate::cli::{LintArgs, LintFormat};
 use crate::cluster;
 use crate::config::{Config, Origin};
 use crate::controllers::service::{self, Linted};
+use crate::plan::count_of;
 use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::problem::ServiceProblem;
 
@@ -205,7 +206,9 @@ impl LintReport {
             text.push('\n');
         }
         let (errors, warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
-        let _ = writeln!(text, "{} Services: {errors} errors, {warnings} warnings.", self.services.len());
+        let [services, errors, warnings] = [(self.services.len(), "Service"), (errors, "error"), (warnings, "warning")]
+            .map(|(n, what)| count_of(n, what));
+        let _ = writeln!(text, "{services}: {errors}, {warnings}.");
         text
     }
 

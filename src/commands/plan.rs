@@ -13,7 +13,7 @@ use crate::alibaba::{planned, queue_end};
 use crate::cli::{ObjectArg, OutputFormat};
 use crate::config::Config;
 use crate::controllers::registry::{self, Controller};
-use crate::plan::{LineKind, PlanLine};
+use crate::plan::{LineKind, PlanLine, count_of};
 
 /// The calls of those steps that large plans have many of: how the line begins, and the action, which also says whose line it
 /// is. Listeners of all protocols count as one kind: each is also started, within the same quota.
@@ -43,7 +43,7 @@ const CALLS: &[(&str, WriteAction)] = &[
 /// What all controllers of a configuration would do.
 #[derive(Default, Serialize)]
 struct WholePlan {
-    /// In the order in which each controller would do it.
+    /// In the order in which each controller would do it; with what is in the way.
     steps: Vec<PlanLine>,
     /// What could not be planned, and why.
     problems: Vec<String>,
@@ -117,18 +117,60 @@ impl WholePlan {
                 let _ = writeln!(text, "{of}");
                 heading = of;
             }
-            let _ = writeln!(text, "  {} {}", if step.destroys { '!' } else { '+' }, step.text);
+            let _ = writeln!(text, "  {} {}", step.mark(), step.text);
         }
         for problem in &self.problems {
             let _ = writeln!(text, "problem: {problem}");
         }
-        let destructive = self.steps.iter().filter(|step| step.destroys).count();
-        let _ = match (self.steps.len(), self.problems.len()) {
-            (0, 0) => writeln!(text, "Nothing to do."),
-            (steps, 0) => writeln!(text, "{steps} steps, of which {destructive} destroy something."),
-            (steps, problems) => writeln!(text, "{steps} steps, {problems} problems."),
-        };
+        text += &self.sum();
         let _ = self.takes.iter().try_for_each(|takes| writeln!(text, "{takes}."));
         text
+    }
+
+    /// What is counted, in a line.
+    fn sum(&self) -> String {
+        let of = |kind| self.steps.iter().filter(|line| line.kind == kind).count();
+        let destructive = self.steps.iter().filter(|line| line.mark() == "!").count();
+        let steps = match (of(LineKind::Step), destructive) {
+            (0, _) => "Nothing to do".to_owned(),
+            (steps, 0) => count_of(steps, "step"),
+            (steps, 1) => format!("{}, of which 1 destroys something", count_of(steps, "step")),
+            (steps, more) => format!("{}, of which {more} destroy something", count_of(steps, "step")),
+        };
+        let others = [(of(LineKind::Problem) + self.problems.len(), "problem"), (of(LineKind::Note), "note")];
+        let others = others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| count_of(*count, what));
+        let parts: Vec<String> = std::iter::once(steps).chain(others).collect();
+        format!("{}.\n", parts.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_the_way_is_no_step() {
+        let line = |kind, destroys, text: &str| {
+            let (object, text) = ("n".to_owned(), text.to_owned());
+            PlanLine { controller: "node", object, text, destroys, kind }
+        };
+        let (step, note) = (line(LineKind::Step, false, "add"), line(LineKind::Note, false, "it waits"));
+        let problem = line(LineKind::Problem, false, "no instance");
+        let steps = vec![step.clone(), line(LineKind::Step, true, "remove"), problem.clone(), note];
+        let plan = WholePlan { steps, problems: vec!["route: denied".to_owned()], ..WholePlan::default() };
+        expect_test::expect![[r#"
+            node n
+              + add
+              ! remove
+              problem: no instance
+              note: it waits
+            problem: route: denied
+            2 steps, of which 1 destroys something; 2 problems; 1 note.
+        "#]]
+        .assert_eq(&plan.to_text());
+        let sum = |steps| WholePlan { steps, ..WholePlan::default() }.sum();
+        assert_eq!(sum(Vec::new()), "Nothing to do.\n");
+        assert_eq!(sum(vec![problem]), "Nothing to do; 1 problem.\n");
+        assert_eq!(sum(vec![step]), "1 step.\n");
     }
 }

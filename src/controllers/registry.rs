@@ -32,6 +32,7 @@ use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey, ServiceView, VolumeView};
 use crate::plan::node::{NodeClass, classify};
 use crate::plan::service::handling::LoadBalancerKind;
+use crate::plan::service::settings::state_enough_zones;
 
 /// Runs until `context.stop` is cancelled.
 pub type Run = fn(Context) -> BoxFuture<'static, ()>;
@@ -253,10 +254,7 @@ pub static CONTROLLERS: [Controller; 6] = [
             // Any Service can ask for directly attached pods.
             CloudAccess::always(actions::DESCRIBE_NETWORK_INTERFACES.0),
             CloudAccess::always(actions::DESCRIBE_VPC.0),
-            CloudAccess::Action(actions::DESCRIBE_VSWITCHES.0, |config| {
-                let stated = &config.cloud.vswitches;
-                stated.is_empty() || stated.iter().any(|choice| choice.zone.is_none())
-            }),
+            CloudAccess::Action(actions::DESCRIBE_VSWITCHES.0, |config| !state_enough_zones(&config.cloud.vswitches)),
             // Source ranges.
             CloudAccess::always(actions::DESCRIBE_SECURITY_GROUPS.0),
             CloudAccess::always(actions::DESCRIBE_SECURITY_GROUP.0),

@@ -63,9 +63,7 @@ pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, F
     for (view, finding) in looked {
         match finding {
             Finding::Plan(plan) => lines.extend(plan.lines(&view)),
-            Finding::Problem(problem) => {
-                lines.push(volume::line(&view, LineKind::Problem, format!("problem: {problem}")))
-            }
+            Finding::Problem(problem) => lines.push(volume::line(&view, LineKind::Problem, problem.to_string())),
             Finding::Fault(fault) => return Err(fault),
         }
     }

@@ -56,6 +56,9 @@ impl BrokenWorld {
         if !first_line(&page).contains(cause) || ended != Some(*code) {
             return Some(format!("{name}: {cause:?} with code {code} is not said first, but with {ended:?}:\n{page}"));
         }
+        if cause.starts_with("endpoints: ") && page.contains("error    credentials: ") {
+            return Some(format!("{name}: the credentials are blamed, too:\n{page}"));
+        }
         if !page.contains("to do: ") {
             return Some(format!("{name}: no remedy:\n{page}"));
         }
@@ -77,6 +80,15 @@ async fn healthy(controllers: &[&str]) -> World {
         add_node(&world, number, &format!("{REGION}.{}", instance(number)), &format!("10.98.{number}.0/24"));
     }
     world
+}
+
+fn name_server(world: &World, url: &str) {
+    world.rewrite(|text| text.replace("[kubernetes]\n", &format!("[kubernetes]\nserver = {url:?}\n")));
+}
+
+fn rewrite_kubeconfig(world: &World, from: &str, to: &str) {
+    let path = world.folder().join("kubeconfig");
+    std::fs::write(&path, std::fs::read_to_string(&path).unwrap().replace(from, to)).unwrap();
 }
 
 fn add_node(world: &World, number: u8, provider_id: &str, cidr: &str) {
@@ -338,7 +350,7 @@ async fn of_broken_ways_to_the_cloud_the_cause_is_named_first() {
             "a clock that is an hour off",
             |world| world.testbed.cloud.advance(jiff::SignedDuration::from_hours(1)),
             "s behind the cloud's",
-            2,
+            1,
         )
         .repaired(|world| world.testbed.cloud.advance(jiff::SignedDuration::from_hours(-1))),
         broken(
@@ -360,6 +372,31 @@ async fn of_broken_ways_to_the_cloud_the_cause_is_named_first() {
             1,
         )
         .repaired(|world| world.rewrite(|text| text.replace("vpc-other", VPC))),
+        broken(
+            "a clock that is 20 minutes off, and an API server that does not answer",
+            |world| {
+                world.testbed.cloud.advance(jiff::SignedDuration::from_mins(20));
+                name_server(world, "http://127.0.0.1:1");
+            },
+            "clock: this machine's clock is 1",
+            1,
+        ),
+        broken(
+            "a temporary key without its token",
+            |world| {
+                world.testbed.cloud.faults().always("DescribeInstances", Fault::code("MissingSecurityToken"));
+                world.testbed.cloud.faults().always("GetCallerIdentity", Fault::code("MissingSecurityToken"));
+            },
+            "credentials: the access key is temporary, and its security token is missing",
+            1,
+        )
+        .repaired(|world| world.testbed.cloud.calm()),
+        broken(
+            "an endpoint of instances that does not answer",
+            |world| world.rewrite(|text| text.replace("ecs = \"127.0.0.1:", "ecs = \"127.0.0.1:1\" # ")),
+            "endpoints: http://127.0.0.1:1/ does not answer (ecs)",
+            1,
+        ),
         broken(
             "an endpoint that does not answer",
             |world| world.rewrite(|text| text.replace("slb = \"127.0.0.1:", "slb = \"127.0.0.1:1\" # ")),
@@ -401,6 +438,37 @@ async fn of_broken_ways_to_the_cloud_the_cause_is_named_first() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_broken_clusters_the_cause_is_named_first() {
     judge(vec![
+        broken(
+            "a token that the API server does not know",
+            |world| {
+                world.testbed.cluster.admit("another", USER);
+                rewrite_kubeconfig(world, "user: {}", "user: { token: wrong }");
+            },
+            "kubernetes: the API server does not accept the credentials",
+            1,
+        )
+        .repaired(|world| rewrite_kubeconfig(world, "wrong", "another")),
+        broken(
+            "https for http",
+            |world| rewrite_kubeconfig(world, "http://", "https://"),
+            "kubernetes: the configured address speaks no TLS",
+            1,
+        )
+        .repaired(|world| rewrite_kubeconfig(world, "https://", "http://")),
+        broken(
+            "a certificate file that is not there",
+            |world| rewrite_kubeconfig(world, "cluster: { ", "cluster: { certificate-authority: none, "),
+            "kubernetes: the credentials for the API server cannot be used",
+            1,
+        )
+        .repaired(|world| rewrite_kubeconfig(world, "certificate-authority: none, ", "")),
+        broken(
+            "an API server that does not answer",
+            |world| name_server(world, "http://127.0.0.1:1"),
+            "kubernetes: the API server does not answer",
+            1,
+        )
+        .repaired(|world| world.rewrite(|text| text.replace("server = \"http://127.0.0.1:1\"\n", ""))),
         broken(
             "a missing verb",
             |world| world.testbed.cluster.deny(USER, "patch", "nodes/status"),
@@ -483,7 +551,7 @@ async fn of_broken_clusters_the_cause_is_named_first() {
         broken(
             "a wrong annotation",
             |world| expose(world, &[(&key("scheduler"), "nonsense")]),
-            "plan: service default/web: problem: ",
+            "plan: service default/web: service.",
             1,
         )
         .repaired(|world| {
@@ -624,6 +692,17 @@ async fn of_broken_nodes_the_cause_is_named_first() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_broken_accounts_the_cause_is_named_first() {
     judge(vec![
+        broken(
+            "a port that another program has",
+            |world| {
+                world.rewrite(|text| {
+                    let taken = text.split("ecs = \"127.0.0.1:").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+                    text.replace("[server]\nport = 0", &format!("[server]\nport = {taken}"))
+                });
+            },
+            "process: another program listens on server.port",
+            1,
+        ),
         broken(
             "a full route table",
             |world| {

@@ -111,7 +111,7 @@ async fn beside_the_running_program_the_page_has_what_is_wanted_what_is_there_an
     change(&world, "web", &json!({"metadata": {"annotations": {key("scheduler"): "nonsense"}}}));
     let warned = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
     assert!(warned.contains("nonsense"), "{warned}");
-    let page = first_line_says(&world, "default/web", "cannot be brought in sync: problem: ", 2).await;
+    let page = first_line_says(&world, "default/web", "cannot be brought in sync: ", 2).await;
     assert!(page.contains("nonsense") && page.contains("to do: "), "{page}");
     change(&world, "web", &json!({"metadata": {"annotations": {key("scheduler"): "wrr"}}}));
     world.until_quiet(QUIET).await;

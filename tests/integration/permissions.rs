@@ -29,14 +29,18 @@ async fn confined(version: Version, controllers: &[&str], more: &str) -> World {
     let testbed = Testbed::open(version).await.unwrap();
     testbed.cluster.admit("token-of-the-ccm", USER);
     let world = World::of(testbed, controllers, more);
+    confine(&world, version).await;
+    world
+}
+
+async fn confine(world: &World, version: Version) {
     let kubernetes = format!("1.{}", version.minor());
-    let manifests = documents(&printed(&world, &["rbac", "--kubernetes", &kubernetes]).await);
+    let manifests = documents(&printed(world, &["rbac", "--kubernetes", &kubernetes]).await);
     world.testbed.cluster.grant_only(&manifests);
-    let policy: Value = serde_json::from_str(&printed(&world, &["ram-policy"]).await).unwrap();
+    let policy: Value = serde_json::from_str(&printed(world, &["ram-policy"]).await).unwrap();
     let actions = policy["Statement"][0]["Action"].as_array().cloned().unwrap_or_default();
     let permitted = actions.iter().filter_map(|action| action.as_str().map(str::to_owned)).collect();
     world.testbed.cloud.edit(|cloud| cloud.permit_only(ACCESS_KEY.0, &permitted));
-    world
 }
 
 /// What the roles grant, as `verb resource`.
@@ -168,6 +172,46 @@ async fn every_configuration_lives_on_exactly_what_it_is_granted() {
     let names: Vec<&str> = CONTROLLERS.iter().map(|row| row.name()).collect();
     let alone = futures::future::join_all(names.chunks(1).map(|name| live(Version::NEWEST, name)));
     tokio::join!(live(Version::NEWEST, ALL), live(Version::V1_11, ALL), alone);
+}
+
+/// Load balancers of both kinds are made, in vSwitches that are stated like this; without the right to list vSwitches, where it
+/// is needed, the event of one that is not made names it.
+async fn place(vswitches: &str, needs_list: bool) {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    testbed.cluster.admit("token-of-the-ccm", USER);
+    let world = World::of(testbed, &["node", "service", "nlb"], HASTE);
+    world.rewrite(|text| text.replace(r#""cn-hangzhou-i:vsw-i", "cn-hangzhou-j:vsw-j""#, vswitches));
+    confine(&world, Version::NEWEST).await;
+    let _ccm = world.start();
+    let nodes = [1, 2].map(|number| world.testbed.join(number));
+    let nodes = nodes.each_ref().map(String::as_str);
+    world.testbed.expose("inside", &[80], &nodes, &[(ADDRESS_TYPE, "intranet")]);
+    network_load_balancers::expose(&world.testbed, "network", &[80], &nodes, &[]);
+    let made = |_: &Testbed| {
+        let network = network_load_balancers::hostname(&world.service("network")).is_some();
+        network && address(&world.service("inside")).is_some()
+    };
+    world.until("both Services have a load balancer", made).await;
+    let calls = world.testbed.cloud.calls();
+    let refused: Vec<_> = calls.iter().filter(|call| call.outcome.starts_with("Forbidden")).collect();
+    assert!(refused.is_empty(), "vswitches = [{vswitches}]: {refused:?}");
+    if needs_list {
+        let denied = ["DescribeVSwitches".to_owned()].into();
+        world.testbed.cloud.edit(|cloud| cloud.keys.get_mut(ACCESS_KEY.0).unwrap().denied = denied);
+        network_load_balancers::expose(&world.testbed, "late", &[80], &nodes, &[]);
+        let is_told = |_: &Testbed| world.events("Service", "late").iter().any(|it| it.2.contains("DescribeVSwitches"));
+        world.until("the event names what is denied", is_told).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn however_vswitches_are_stated_the_printed_policy_is_enough() {
+    tokio::join!(
+        place("", true),
+        place(r#""cn-hangzhou-i:vsw-i""#, true),
+        place(r#""cn-hangzhou-i:vsw-i", "vsw-j""#, true),
+        place(r#""cn-hangzhou-i:vsw-i", "cn-hangzhou-j:vsw-j""#, false),
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

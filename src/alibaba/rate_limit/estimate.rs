@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{QuotaShare, RateUse};
 use crate::alibaba::actions::Action;
 use crate::config::checked;
+use crate::plan::count_of;
 
 /// A wait up to this long is not worth a word.
 const SHORT: Duration = Duration::from_secs(5);
@@ -45,8 +46,10 @@ pub fn queue_end(limits: &[RateUse]) -> Option<(Duration, String)> {
         seconds @ ..120 => format!("{seconds} s"),
         seconds => format!("{} min", seconds.div_ceil(60)),
     };
+    let take = if calls == 1 { "takes" } else { "take" };
+    let calls = format!("{} {take}", count_of(calls, "call"));
     let text = format!(
-        "At this program's share of the quotas, {calls} calls take about {time}: {action} ({allowed} in {} s) is the narrowest",
+        "At this program's share of the quotas, {calls} about {time}: {action} ({allowed} in {} s) is the narrowest",
         window.as_secs()
     );
     (*last_in > SHORT).then_some((*last_in, text))

@@ -22,12 +22,16 @@ use crate::config::checked::Credentials;
 use crate::controllers::service::{self, NLB};
 use crate::controllers::{registry, route};
 use crate::fence::fence;
+use crate::plan::count_of;
 use crate::plan::inputs::ServiceView;
 use crate::plan::location::CloudLocation;
 use crate::plan::service::handling::LoadBalancerKind::{self, Classic, Network};
 
 /// Clocks further apart than this are reported; the vendor takes 15 minutes.
 const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(60);
+const LARGEST_OFFSET: SignedDuration = SignedDuration::from_mins(15);
+/// What sends calls to the cloud through a proxy.
+const PROXIES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 /// Fewer free addresses than this are reported.
 const FEW_ADDRESSES: u64 = 8;
 /// How long all probes may take together, also where the cloud throttles some.
@@ -46,6 +50,8 @@ pub(super) struct CloudFacts {
     pub(super) here: Result<(String, String), String>,
     pub(super) location: Result<CloudLocation, String>,
     pub(super) hosts: Vec<Host>,
+    /// Variables that name one.
+    pub(super) proxies: Vec<&'static str>,
     /// `None` where the place is not known.
     pub(super) account: Option<AccountFacts>,
 }
@@ -88,15 +94,17 @@ pub(super) async fn gather(
     let here = async { Ok((metadata.get("region-id").await?, metadata.get("vpc-id").await?)) };
     let (here, location) = tokio::join!(here, location::resolve(&config.cloud, &metadata));
     let here = here.map_err(|error: MetadataError| error.to_string());
+    let proxies =
+        PROXIES.into_iter().filter(|name| std::env::var_os(name).is_some_and(|url| !url.is_empty())).collect();
     let Ok(place) = location.clone() else {
         let location = location.map_err(|error| error.to_string());
-        return (CloudFacts { here, location, hosts: Vec::new(), account: None }, None);
+        return (CloudFacts { here, location, hosts: Vec::new(), proxies, account: None }, None);
     };
     let hosts = hosts(config, &place.region, &*transport).await;
     let cloud = CloudClient::new(transport, &config.cloud, &place.region);
     let account = account(config, &cloud, &place).await;
     let client = account.inside.is_some().then(|| (cloud, place.clone()));
-    (CloudFacts { here, location: Ok(place), hosts, account: Some(account) }, client)
+    (CloudFacts { here, location: Ok(place), hosts, proxies, account: Some(account) }, client)
 }
 
 async fn hosts(config: &Config, region: &str, transport: &dyn Transport) -> Vec<Host> {
@@ -177,8 +185,12 @@ pub(super) fn findings(facts: &CloudFacts, services: &[Arc<ServiceView>], config
         return found;
     };
     found.extend(endpoints(&facts.hosts));
+    found.extend((!facts.proxies.is_empty()).then(|| {
+        let what = format!("{}: calls to the cloud go through a proxy", facts.proxies.join(", "));
+        Requirement::Endpoints.note(what).repair("list hosts without a proxy in NO_PROXY: docs/running.md#proxies")
+    }));
     found.extend(clock(&facts.hosts));
-    found.push(credentials(account));
+    found.push(credentials(account, facts.hosts.iter().all(|host| host.answer.is_ok())));
     match &account.inside {
         Some(inside) => {
             found.extend(vpc(inside, facts));
@@ -186,7 +198,9 @@ pub(super) fn findings(facts: &CloudFacts, services: &[Arc<ServiceView>], config
             found.extend(region_quotas(inside, services, config));
             found.extend(vswitches(&inside.vswitches, config));
         }
-        None => found.extend(sections[1..].iter().map(|section| section.unknown("the credentials do not work"))),
+        None => {
+            found.extend(sections[1..].iter().map(|section| section.unknown("the cloud cannot be used, see above")))
+        }
     }
     found
 }
@@ -240,17 +254,25 @@ fn clock(hosts: &[Host]) -> Option<CheckResult> {
     }
     let side = if ahead.is_negative() { "ahead of" } else { "behind" };
     let what = format!("this machine's clock is {} s {side} the cloud's", ahead.abs().as_secs());
-    Some(Requirement::Clock.warning(what).repair("let the machine keep time: timedatectl set-ntp true, or chronyd"))
+    let found = match ahead.abs() > LARGEST_OFFSET {
+        true => Requirement::Clock.error(what),
+        false => Requirement::Clock.warning(what),
+    };
+    Some(found.repair("let the machine keep time: timedatectl set-ntp true, or chronyd"))
 }
 
-fn credentials(account: &AccountFacts) -> CheckResult {
+fn credentials(account: &AccountFacts, all_answer: bool) -> CheckResult {
     if let (None, Err(fault)) = (&account.inside, &account.proof) {
+        if !all_answer && fault.kind == FaultKind::Transient {
+            return Requirement::Credentials.unknown("an endpoint does not answer, see above");
+        }
         let code = fault.code.to_ascii_lowercase();
         let what = match (code.as_str(), fault.kind) {
             (code, _) if code.starts_with("invalidaccesskeyid") => {
                 "the cloud does not know the access key, or it is off"
             }
             (code, _) if code.starts_with("signaturedoesnotmatch") => "the secret does not belong to the access key",
+            ("missingsecuritytoken", _) => "the access key is temporary, and its security token is missing",
             (code, _) if code.contains("securitytoken") => "the temporary credentials are not valid any more",
             (_, FaultKind::Throttled) => "the cloud throttles every call",
             _ => "no call to the cloud works",
@@ -315,8 +337,10 @@ fn permissions(permissions: &[(&'static Action, Permission)], caller: Option<&Ca
         );
     }
     if !unasked.is_empty() {
-        let what =
-            format!("{} actions cannot be probed without a change; /readyz names those that fail", unasked.len());
+        let what = format!(
+            "{} cannot be probed without a change; /readyz names those that fail",
+            count_of(unasked.len(), "action")
+        );
         found.push(Requirement::Permissions.note(what).seen(unasked.join(", ")));
     }
     found
@@ -390,11 +414,11 @@ mod tests {
         assert_eq!(judge(&[]), None);
         assert!(judge(&[-59, 59]).is_some_and(|(severity, _)| severity == Verdict::Ok));
         let (severity, what) = judge(&[2, -3600, 30]).unwrap();
+        assert_eq!((severity, what.as_str()), (Verdict::Error, "this machine's clock is 3600 s ahead of the cloud's"));
         assert_eq!(
-            (severity, what.as_str()),
-            (Verdict::Warning, "this machine's clock is 3600 s ahead of the cloud's")
+            judge(&[900]),
+            Some((Verdict::Warning, "this machine's clock is 900 s behind the cloud's".to_owned()))
         );
-        assert!(judge(&[60]).unwrap().1.ends_with("60 s behind the cloud's"));
         assert_eq!(clock(&[host(Err("refused".to_owned())), host(Ok(None))]), None, "nothing says it");
     }
 
@@ -417,7 +441,7 @@ mod tests {
                 (Verdict::Ok, "1 of 3 actions that can be probed may be called"),
                 (Verdict::Error, "missing: vpc:DescribeEipAddresses"),
                 (Verdict::Warning, "the cloud throttles: vpc:DescribeVSwitches"),
-                (Verdict::Note, "1 actions cannot be probed without a change; /readyz names those that fail"),
+                (Verdict::Note, "1 action cannot be probed without a change; /readyz names those that fail"),
             ]
         );
     }

@@ -16,6 +16,7 @@ use crate::commands::rbac;
 use crate::config::Config;
 use crate::controllers::route::{self, NetworkFindings};
 use crate::controllers::{node, service};
+use crate::plan::count_of;
 use crate::plan::inputs::{NodeView, ServiceView};
 use crate::plan::node::{NodeClass, SHUTDOWN, classify, has_taint, is_uninitialized};
 use crate::telemetry::alarms::named;
@@ -27,6 +28,47 @@ const LONGEST_LIST: Duration = Duration::from_secs(10);
 const OFFICIAL_LOCK: (&str, &str) = ("kube-system", "ccm");
 /// The oldest Kubernetes that is tested, as the second number; and the newest.
 const TESTED: (u32, u32) = (8, 36);
+
+/// A part of the text of a fault, what it means, and what repairs it; the first that fits counts. The parts are from rustls, from
+/// the servers of Go and Kubernetes, and from [`crate::cluster::ConnectError`].
+const SERVER_FAULTS: [(&str, &str, &str); 7] = [
+    (
+        "[HTTP 401]",
+        "the API server does not accept the credentials",
+        "give the kubeconfig a token or a client certificate that is valid",
+    ),
+    (
+        "UnknownIssuer",
+        "an unknown CA has signed the certificate of the API server",
+        "set certificate-authority in the kubeconfig to the CA of the cluster",
+    ),
+    (
+        "invalid peer certificate",
+        "the certificate of the API server is not valid for this address and this time",
+        "name an address that the certificate has, and compare its dates with the clock of this machine",
+    ),
+    (
+        "HTTP request to an HTTPS server",
+        "the API server speaks TLS, and the configured address begins with http://",
+        "begin the address with https://",
+    ),
+    (
+        "InvalidContentType",
+        "the configured address speaks no TLS",
+        "name the port of the API server; a port without TLS has an address with http://",
+    ),
+    ("no API server is configured", "no API server is configured", "set kubernetes.kubeconfig or kubernetes.server"),
+    (
+        "cannot be ",
+        "the credentials for the API server cannot be used",
+        "correct the file that is named here, or its mode and owner",
+    ),
+];
+const NO_ANSWER: (&str, &str, &str) = (
+    "",
+    "the API server does not answer",
+    "correct kubernetes.kubeconfig or kubernetes.server; name an address that works without cluster DNS",
+);
 
 /// What was seen of the cluster.
 pub(super) struct ClusterFacts {
@@ -93,7 +135,7 @@ pub(super) fn findings(facts: &ClusterFacts, config: &Config, vpc: Option<&VpcAt
     let Some(inside) = &facts.inside else {
         let sections =
             [Requirement::Rbac, Requirement::Leader, Requirement::Official, Requirement::Nodes, Requirement::Services];
-        found.extend(sections.map(|section| section.unknown("the API server does not answer")));
+        found.extend(sections.map(|section| section.unknown("the API server cannot be used, see above")));
         return found;
     };
     found.extend(rights(&inside.rights));
@@ -123,9 +165,9 @@ fn server(version: &Result<String, String>) -> CheckResult {
     let version = match version {
         Ok(version) => version,
         Err(why) => {
-            return Requirement::Kubernetes.error("the API server does not answer").seen(why).repair(
-                "correct kubernetes.kubeconfig or kubernetes.server; name an address that works without cluster DNS",
-            );
+            let known = SERVER_FAULTS.iter().find(|(part, ..)| why.contains(part));
+            let (_, what, repair) = known.unwrap_or(&NO_ANSWER);
+            return Requirement::Kubernetes.error(*what).seen(why).repair(*repair);
         }
     };
     let Ok(ServerVersion(minor)) = version.parse() else {
@@ -158,7 +200,9 @@ fn rights(rights: &[(Right, Result<bool, String>)]) -> Vec<CheckResult> {
         );
     }
     if let Some(why) = unasked.first() {
-        found.push(Requirement::Rbac.note(format!("{} rights could not be asked about", unasked.len())).seen(why));
+        found.push(
+            Requirement::Rbac.note(format!("{} could not be asked about", count_of(unasked.len(), "right"))).seen(why),
+        );
     }
     found
 }
@@ -373,7 +417,7 @@ mod tests {
             [
                 (Verdict::Ok, "1 of 3 rights are granted to this identity"),
                 (Verdict::Error, "missing: patch nodes"),
-                (Verdict::Note, "1 rights could not be asked about"),
+                (Verdict::Note, "1 right could not be asked about"),
             ]
         );
     }

@@ -15,7 +15,7 @@ use crate::plan::inputs::NodeView;
 use crate::plan::node::instance::Instance;
 use crate::plan::node::{NodeClass, classify};
 use crate::plan::provenance::shared_id;
-use crate::plan::{LineKind, PlanLine};
+use crate::plan::{LineKind, PlanLine, count_of};
 use crate::telemetry::alarms::named;
 
 /// How long a plan may take, and the search for orphans.
@@ -116,7 +116,7 @@ fn node_instances(nodes: &[Arc<NodeView>], instances: &[Instance], vpc: &str) ->
         );
     }
     if found.is_empty() {
-        found.push(Requirement::Nodes.ok(format!("{} nodes have their instance in {vpc}", claimed.len())));
+        found.push(Requirement::Nodes.ok(format!("{vpc} has {} of nodes", count_of(claimed.len(), "instance"))));
     }
     found
 }
@@ -148,7 +148,11 @@ fn planned(plan: &ControllerPlan) -> Vec<CheckResult> {
         .collect();
     let more = of(LineKind::Problem).count().saturating_sub(MOST_PROBLEMS);
     if more > 0 {
-        found.push(Requirement::Plan.note(format!("{controller}: {more} problems more")).repair("alicloud-ccm plan"));
+        found.push(
+            Requirement::Plan
+                .note(format!("{controller}: {} more", count_of(more, "problem")))
+                .repair("alicloud-ccm plan"),
+        );
     }
     found.extend(
         of(LineKind::Note)
@@ -159,7 +163,7 @@ fn planned(plan: &ControllerPlan) -> Vec<CheckResult> {
     found.push(match steps {
         0 => Requirement::Plan.ok(format!("{controller} has no step to do")),
         _ => Requirement::Plan
-            .note(format!("{controller} has {steps} steps to do"))
+            .note(format!("{controller} has {} to do", count_of(steps, "step")))
             .repair("alicloud-ccm plan shows them"),
     });
     found
@@ -195,8 +199,14 @@ fn ownership(found: &gc::Findings, cluster_id: &str) -> Vec<CheckResult> {
 }
 
 /// What `/readyz` says.
-pub(super) fn process(readyz: &io::Result<String>) -> Vec<CheckResult> {
+pub(super) fn process(readyz: &io::Result<String>, port: u16, is_taken: bool) -> Vec<CheckResult> {
     let text = match readyz {
+        Err(why) if is_taken && why.kind() == io::ErrorKind::ConnectionRefused => {
+            let what = format!("another program listens on server.port {port}");
+            return vec![Requirement::Process.error(what).repair(format!(
+                "stop that program (ss -ltnp 'sport = :{port}' names it), or set another server.port"
+            ))];
+        }
         Err(why) => return vec![Requirement::Process.note("no process answers on this machine").seen(why)],
         Ok(text) => text,
     };
@@ -220,7 +230,7 @@ mod tests {
     #[test]
     fn the_page_of_readiness_tells_failures_from_what_asks_for_attention() {
         let judge = |text: &str| {
-            let found = process(&Ok(text.to_owned()));
+            let found = process(&Ok(text.to_owned()), 1, true);
             found.into_iter().map(|finding| (finding.severity, finding.evidence)).collect::<Vec<_>>()
         };
         assert_eq!(judge("[+]leader ok: leading\nreadyz check passed\n"), [(Verdict::Ok, String::new())]);
@@ -233,6 +243,12 @@ mod tests {
                 (Verdict::Error, "[-]kubernetes failed: z".to_owned()),
             ]
         );
-        assert_eq!(process(&Err(io::ErrorKind::ConnectionRefused.into()))[0].severity, Verdict::Note);
+        for (kind, is_taken, expected) in [
+            (io::ErrorKind::ConnectionRefused, false, Verdict::Note),
+            (io::ErrorKind::ConnectionRefused, true, Verdict::Error),
+            (io::ErrorKind::PermissionDenied, true, Verdict::Note),
+        ] {
+            assert_eq!(process(&Err(kind.into()), 1, is_taken)[0].severity, expected, "{kind} {is_taken}");
+        }
     }
 }

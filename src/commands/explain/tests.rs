@@ -25,7 +25,7 @@ fn managed() -> Explanation {
 #[test]
 fn what_matters_most_is_said_first() {
     let declined = |reason: &str| vec![Declined { controller: "nlb", reason: reason.to_owned() }];
-    let problem = line(LineKind::Problem, "problem: scheduler");
+    let problem = line(LineKind::Problem, "scheduler");
     let step = line(LineKind::Step, "create load balancer");
     let warning = PastEvent {
         at: String::new(),
@@ -43,14 +43,11 @@ fn what_matters_most_is_said_first() {
         (managed(), "is in sync"),
         (Explanation { not_managed_by: declined("its class"), ..managed() }, "is in sync"),
         (Explanation { plan: vec![step.clone()], leader: leader(true), ..managed() }, "no replica leads"),
-        (Explanation { plan: vec![step.clone()], leader: None, is_elected: false, ..managed() }, "1 steps are missing"),
-        (
-            Explanation { plan: vec![step.clone(), problem], ..managed() },
-            "cannot be brought in sync: problem: scheduler",
-        ),
+        (Explanation { plan: vec![step.clone()], leader: None, is_elected: false, ..managed() }, "1 step is missing"),
+        (Explanation { plan: vec![step.clone(), problem], ..managed() }, "cannot be brought in sync: scheduler"),
         (
             Explanation { plan: vec![step.clone()], events: vec![warning.clone()], process: process(), ..managed() },
-            "1 steps are missing; CreateX: no; next attempt at 3 o'clock",
+            "1 step is missing; CreateX: no; next attempt at 3 o'clock",
         ),
         (Explanation { plan: vec![step], events: vec![warning], ..managed() }, "last event Why: no"),
         (Explanation { plan: vec![line(LineKind::Note, "withheld")], ..managed() }, "is in sync; withheld"),

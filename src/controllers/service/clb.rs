@@ -302,12 +302,12 @@ impl Product for ClassicProduct {
 
     /// In zones and vSwitches near the nodes, those with more nodes first; in a zone the vSwitch with more free addresses, and
     /// at last the one that this instance is in.
-    async fn place(&self, goal: &mut Goal, nodes: &[Arc<NodeView>]) {
-        let Goal::Ensure { desired, near_nodes } = goal else { return };
+    async fn place(&self, goal: &mut Goal, nodes: &[Arc<NodeView>]) -> Result<(), Fault> {
+        let Goal::Ensure { desired, near_nodes } = goal else { return Ok(()) };
         let (uid, stated) = (desired.owner.uid.clone(), desired.instance.create.clone());
         if let Some(repeated) = self.placements.repeated(&uid, &stated) {
             desired.instance.create = repeated;
-            return;
+            return Ok(());
         }
         desired.choose_zones(nodes);
         if *near_nodes {
@@ -318,12 +318,14 @@ impl Product for ClassicProduct {
                     vswitch_ids.retain(|here| !near.contains(here));
                     vswitch_ids.splice(0..0, near);
                 }
+                Err(fault) if vswitch_ids.is_empty() => return Err(fault),
                 Err(fault) => {
                     warn!(code = "ACCM0764", %fault, "vSwitches could not be listed; the one of this instance is used")
                 }
             }
         }
         self.placements.choose(&uid, stated, desired.instance.create.clone());
+        Ok(())
     }
 
     async fn forget(&self, owner: &Owner) {

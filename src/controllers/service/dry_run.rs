@@ -26,7 +26,7 @@ fn step(destroys: bool, text: impl Into<String>) -> Line {
 }
 
 fn note(text: impl Display) -> Line {
-    (LineKind::Note, false, format!("note: {text}"))
+    (LineKind::Note, false, text.to_string())
 }
 
 /// One Service, and its load balancer.
@@ -113,7 +113,7 @@ async fn plan_one<P: Product>(
     let steps = prepared.plan.steps.iter();
     lines.extend(steps.map(|it| step(it.destroys, format!("{}  # {}", it.operation, it.reason))));
     let problems = prepared.plan.problems.iter();
-    lines.extend(problems.map(|problem| (LineKind::Problem, false, format!("problem: {problem}"))));
+    lines.extend(problems.map(|problem| (LineKind::Problem, false, problem.to_string())));
     lines.extend(prepared.plan.notes.iter().map(note));
     match handling {
         Handling::Delete => {

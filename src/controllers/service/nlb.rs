@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use litemap::LiteMap;
-use tracing::warn;
 
 use self::placement::Placement;
 use super::pages::Pages;
@@ -303,19 +302,17 @@ impl Product for NetworkProduct {
         unread.into_iter().next().map_or(Ok(()), Err)
     }
 
-    async fn place(&self, goal: &mut Goal, nodes: &[Arc<NodeView>]) {
-        let Goal::Ensure(desired, Hints { placement, .. }) = goal else { return };
+    async fn place(&self, goal: &mut Goal, nodes: &[Arc<NodeView>]) -> Result<(), Fault> {
+        let Goal::Ensure(desired, Hints { placement, .. }) = goal else { return Ok(()) };
         if !desired.instance.near_nodes {
-            return;
+            return Ok(());
         }
         let found = match placement.is_certain() {
             true => Vec::new(),
-            false => self.vpc.describe_vswitches(&self.location.vpc_id).await.unwrap_or_else(|fault| {
-                warn!(code = "ACCM0764", %fault, "vSwitches could not be listed; only zones that cloud.vswitches states are proposed");
-                Vec::new()
-            }),
+            false => self.vpc.describe_vswitches(&self.location.vpc_id).await?,
         };
         desired.instance.create.zones = placement.zones(found, nodes);
+        Ok(())
     }
 
     async fn elastic_addresses(&self, _id: &str) -> Result<Vec<String>, Fault> {

@@ -346,7 +346,7 @@ impl<P: Product> Preparer<P> {
         if presence == Presence::Present {
             case.state.creations.read_whole(&Inventory::of(&observed), shows_all_made);
         } else if case.handling == Handling::Ensure {
-            self.product.place(goal, &self.views.nodes.store.all()).await;
+            self.product.place(goal, &self.views.nodes.store.all()).await?;
         }
         let plan = self.diff(case, goal, &observed);
         let observed = Arc::new(observed);

@@ -170,7 +170,10 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Fault>> + Send;
 
     /// Chooses the zone and vSwitch of a new load balancer, where the Service does not state them.
-    fn place(&self, goal: &mut Self::Goal, nodes: &[Arc<NodeView>]) -> impl Future<Output = ()> + Send;
+    ///
+    /// # Errors
+    /// The cloud did not list what a creation needs.
+    fn place(&self, goal: &mut Self::Goal, nodes: &[Arc<NodeView>]) -> impl Future<Output = Result<(), Fault>> + Send;
 
     /// The Service and everything that was created for it are gone.
     fn forget(&self, _owner: &Owner) -> impl Future<Output = ()> + Send {

@@ -1,6 +1,6 @@
 //! What the configuration, and the place in the cloud, contribute to what is desired.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -63,6 +63,16 @@ pub struct VSwitchChoice {
     pub zone: Option<String>,
     /// `vsw-...`
     pub id: String,
+}
+
+/// Zones of a load balancer for which none are configured: the API asks for two where there are two.
+pub const ZONES: usize = 2;
+
+/// Whether zones of a network load balancer can be chosen among these without a list of the vSwitches that there are.
+#[must_use]
+pub fn state_enough_zones(stated: &[VSwitchChoice]) -> bool {
+    let zones: Option<BTreeSet<&str>> = stated.iter().map(|choice| choice.zone.as_deref()).collect();
+    zones.is_some_and(|zones| zones.len() >= ZONES)
 }
 
 /// Section `[service]`.

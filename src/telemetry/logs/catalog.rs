@@ -225,7 +225,7 @@ static LINES: &[LogEntry] = &[
         "ACCM0764",
         [
             "vSwitches could not be listed",
-            "new load balancers get a vSwitch of `cloud.vswitches`, or that of this instance",
+            "new internal classic load balancers get the vSwitch of this instance",
             "grant `vpc:DescribeVSwitches`, or list vSwitches in the configuration",
         ],
     ),

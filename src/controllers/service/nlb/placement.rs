@@ -1,17 +1,14 @@
 //! Where a load balancer is made whose Service does not say it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::alibaba::vpc::VSwitch;
 use crate::plan::inputs::NodeView;
 use crate::plan::nlb::model::ZoneMapping;
-use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
+use crate::plan::service::settings::{ServiceSettings, VSwitchChoice, ZONES, state_enough_zones};
 use crate::plan::service::zones;
-
-/// Zones of a load balancer for which none are configured: the API asks for two where there are two.
-const ZONES: usize = 2;
 
 /// What the configuration says of vSwitches.
 #[derive(Clone, Debug)]
@@ -28,8 +25,7 @@ impl Placement {
 
     /// Whether zones can be chosen without looking at the vSwitches that there are.
     pub(super) fn is_certain(&self) -> bool {
-        let zones: Option<BTreeSet<&str>> = self.stated.iter().map(|choice| choice.zone.as_deref()).collect();
-        zones.is_some_and(|zones| zones.len() >= ZONES)
+        state_enough_zones(&self.stated)
     }
 
     /// Two zones with one vSwitch each: the first of those that are stated, then those with the most nodes, and in each the

@@ -251,7 +251,9 @@ impl Product for Tiny {
         Ok(())
     }
 
-    async fn place(&self, _: &mut Goal, _: &[Arc<NodeView>]) {}
+    async fn place(&self, _: &mut Goal, _: &[Arc<NodeView>]) -> Result<(), Fault> {
+        Ok(())
+    }
 
     async fn elastic_addresses(&self, _: &str) -> Result<Vec<String>, Fault> {
         Ok(Vec::new())
