@@ -32,6 +32,13 @@ intended.
   official controller has reconciled, which its label `service.beta.kubernetes.io/hash` shows, existing listeners stay open and
   without persistence, so that the migration blocks no client; an event reports this. Both settings take effect when one of them is
   edited, or when the label is removed: `kubectl label service NAME service.beta.kubernetes.io/hash-`.
+- Blanks around a value, and around the items of a list, do not count. Every switch takes `on` and `off` in upper or lower case, also
+  where the official controller knows `true` alone or small letters alone. The exception is `force-override-listeners`, which only
+  `true` turns on: another word must not open listeners of users to changes after a migration.
+- A value, or a field of the spec, that has no effect is told in the event `LoadBalancerSettings`: `spec.loadBalancerIP` and
+  `externalIPs`, a switch with an unknown word, a drain timeout of 0, text after a second `=`, and items that are lost because of
+  another separator or the same key. `docs/annotations.md` lists every field of the spec.
+- If another client writes `status.loadBalancer` of a Service, the event `StatusOverwritten` names it (Kubernetes 1.18 and later).
 - What the spec of a Service no longer asks for is taken back: session persistence, checks at the `healthCheckNodePort`, source
   ranges, and backends in a user's server group that is no longer named. Session persistence or checks that a person set stay. The
   annotations `alicloud-ccm/applied-clb` and `alicloud-ccm/applied-nlb` on the Service remember what was set.
@@ -86,8 +93,8 @@ intended.
 - A Node is removed only if two reads, `node.removal_interval` apart, prove that its instance was released, and if its kubelet has not
   reported for `node.removal_grace`: its condition `Ready` has been `Unknown` for that long. At most `node.removal_limit` Nodes are
   removed within `node.removal_window`. An empty answer, a missing permission or the account of another cluster removes no Node.
-- A Node whose kubelet reports stays when its instance is gone; the event `InstanceGone` says so. If another instance has its address or
-  name, load balancers and routes leave the Node out until you delete it. The official controller notices nothing.
+- A Node whose kubelet reports stays when its instance is gone; the event `InstanceGone` says so. If another instance has its address,
+  load balancers and routes leave the Node out until you delete it. The official controller notices nothing.
 - A Lingjun node with the label `alibabacloud.com/lingjun-worker=true` loses the taint `uninitialized`, with an event. Its Node is not
   deleted when the machine is released; the official controller deletes it.
 - Labels and taints of other programs stay unchanged. A taint or an address is written only if the Node has not changed since the

@@ -95,7 +95,15 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         ours: "AnnotationChanged, EnsuredLoadBalancer, LoadBalancerSettings",
     },
     Difference { case: "nlb-protocol-switch", step: 2, field: "outcome", theirs: "fine", ours: "warned" },
-    // What of a tag does not count is told.
+    // A zero that counts as not set, and what of a tag does not count, are told.
+    Difference {
+        case: "nlb-idle-timeout",
+        step: 2,
+        field: "events",
+        theirs: "AnnotationChanged, EnsuredLoadBalancer",
+        ours: "AnnotationChanged, EnsuredLoadBalancer, LoadBalancerSettings",
+    },
+    Difference { case: "nlb-idle-timeout", step: 2, field: "outcome", theirs: "fine", ours: "warned" },
     Difference {
         case: "nlb-tags-odd",
         step: 0,
