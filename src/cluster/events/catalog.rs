@@ -157,7 +157,7 @@ static EVENTS: &[EventEntry] = &[
         108,
         "InstanceGone",
         [
-            "two reads do not show the instance of a node whose kubelet reports; the message names the instance that has its address or name now",
+            "two reads do not show the instance of a node whose kubelet reports; the message names the instance that has its address now",
             "the Node stays; if another instance has its place, load balancers and routes leave the node out",
             "delete the Node (`kubectl delete node`), then restart the kubelet; if another account has the instance: nothing to do",
         ],

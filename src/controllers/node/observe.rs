@@ -119,7 +119,7 @@ impl NodeObserver<'_> {
             return Vec::new();
         }
         let mut chosen: Vec<(Arc<NodeView>, Arc<Instance>)> = Vec::new();
-        for (view, found) in self.identify(nodes, is_uninitialized).await {
+        for (view, found) in self.identify(nodes).await {
             match found {
                 Err(fault) => observed.faults.push((view, fault)),
                 Ok(Err(problem)) => observed.refuse(view, problem),
@@ -136,32 +136,27 @@ impl NodeObserver<'_> {
         unique
     }
 
-    /// Which instances have the address or the name of nodes whose kubelet reports although their own instance is gone.
+    /// Which instances have the address of nodes whose kubelet reports although their own instance is gone. A name proves nothing:
+    /// in a VPC that accounts share, the node can be another account's.
     async fn find_successors(&self, missing: &mut [MissingInstance]) {
         let reports = |missing: &&mut MissingInstance| {
             let ready = missing.node.ready.as_ref();
             missing.absence == Absence::Proven && ready.is_some_and(|ready| ready.status != ConditionStatus::Unknown)
         };
         let reporting: Vec<_> = missing.iter_mut().filter(reports).collect();
-        if reporting.is_empty() {
-            return;
+        let nodes: Vec<_> = reporting.iter().map(|missing| missing.node.clone()).collect();
+        let Ok(candidates) = self.candidates(&nodes).await else { return };
+        for missing in reporting {
+            let has_its_address = |instance: &&Instance| discovery::has_address_of(instance, &missing.node);
+            missing.successor = candidates.iter().find(has_its_address).map(|instance| instance.id.clone());
         }
-        let nodes = reporting.iter().map(|missing| missing.node.clone()).collect();
-        let found = self.identify(nodes, |_| true).await.into_iter().filter_map(|(view, found)| match found {
-            Ok(Ok(instance)) => Some((view.uid.clone(), instance.id)),
-            Ok(Err(NodeProblem::Claimed { instance, .. })) => Some((view.uid.clone(), instance)),
-            Ok(Err(_)) | Err(_) => None,
-        });
-        let mut found: BTreeMap<String, String> = found.collect();
-        reporting.into_iter().for_each(|missing| missing.successor = found.remove(&missing.node.uid));
     }
 
     /// Which instances nodes are, by address, id or name: one lookup by address and one by id for all together, and if need be
-    /// one list of the VPC for the names of those that are `worth_a_list`.
+    /// one list of the VPC for the names of those that wait to be initialised.
     async fn identify(
         &self,
         nodes: Vec<Arc<NodeView>>,
-        worth_a_list: fn(&NodeView) -> bool,
     ) -> Vec<(Arc<NodeView>, Result<Result<Instance, NodeProblem>, Fault>)> {
         let claims = discovery::claims(self.nodes.iter().map(Arc::as_ref));
         let choose =
@@ -173,7 +168,7 @@ impl NodeObserver<'_> {
         let (mut found, mut unfound) = (Vec::new(), Vec::new());
         for view in nodes {
             match choose(&view, &candidates) {
-                Err(NodeProblem::NotFound { .. }) if worth_a_list(&view) => unfound.push(view),
+                Err(NodeProblem::NotFound { .. }) if is_uninitialized(&view) => unfound.push(view),
                 chosen => found.push((view, Ok(chosen))),
             }
         }

@@ -17,6 +17,13 @@ pub fn private_ips(view: &NodeView) -> BTreeSet<IpAddr> {
     reported.chain(told).filter_map(|text| text.trim().parse().ok()).filter(IpAddr::is_ipv4).collect()
 }
 
+/// Whether an instance has one of the private addresses of a node.
+#[must_use]
+pub fn has_address_of(instance: &Instance, view: &NodeView) -> bool {
+    let ips = private_ips(view);
+    instance.private_ips.iter().filter_map(|ip| ip.parse().ok()).any(|ip: IpAddr| ips.contains(&ip))
+}
+
 /// The instance that a node's name spells out: `REGION.i-...`, `i-...`, or `iZ...Z`, which is the host name that ECS gives
 /// to `i-...` by default.
 #[must_use]
@@ -47,10 +54,7 @@ pub fn choose<'a>(
         .filter(|instance| instance.vpc_id == place.vpc_id)
         .map(|instance| (instance.id.as_str(), instance))
         .collect();
-    let ips = private_ips(view);
-    let holds = |instance: &Instance| {
-        instance.private_ips.iter().filter_map(|ip| ip.parse().ok()).any(|ip: IpAddr| ips.contains(&ip))
-    };
+    let holds = |instance: &Instance| has_address_of(instance, view);
     let host_name = |instance: &Instance| instance.host_name.eq_ignore_ascii_case(&view.name);
     let literal = spelled_out(&view.name, &place.region)
         .filter(|id| view.name.ends_with(id.as_str()) || here.get(id.as_str()).is_some_and(|found| host_name(found)));

@@ -3,7 +3,7 @@
 //! "The cloud does not show the instance" is weak evidence: a missing permission, the wrong account or a partial answer
 //! look the same. So a node is removed only after two observations apart in time, each from an answer that proves the absence,
 //! while its kubelet has been silent for long, and only few nodes are removed within a window. A node whose kubelet reports
-//! stays: another account may have its instance. It serves no longer if another instance has its address or name.
+//! stays: another account may have its instance. It serves no longer if another instance has its address.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -51,7 +51,7 @@ pub struct MissingInstance {
     pub id: ProviderId,
     /// What the answer is worth.
     pub absence: Absence,
-    /// The instance that has the address or the name of the node now.
+    /// The instance that has the address of the node now.
     pub successor: Option<String>,
 }
 
@@ -62,12 +62,12 @@ impl MissingInstance {
         let (Self { id, successor, .. }, name) = (self, &self.node.name);
         match successor {
             Some(other) => format!(
-                "Instance {id} is gone, and instance {other} has the address or the name of the node now. Load balancers and \
+                "Instance {id} is gone, and instance {other} has the address of the node now. Load balancers and \
                  routes leave the node out. The controller keeps the Node, as {why}; delete it (kubectl delete node {name}), \
                  then restart the kubelet"
             ),
             None => format!(
-                "The account does not show instance {id}, and no other instance has the address or the name of the node. The \
+                "The account does not show instance {id}, and no other instance has the address of the node. The \
                  controller keeps the Node, as {why}. If the instance is gone, delete the Node object: kubectl delete node \
                  {name}. If another account has the instance, there is nothing to do"
             ),

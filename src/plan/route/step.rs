@@ -160,7 +160,7 @@ pub enum RouteProblem {
     },
     /// The instance of the node is gone.
     #[error(
-        "pod CIDR {cidr} gets no route: the instance of the node is gone, and another one has its address or name; delete the Node"
+        "pod CIDR {cidr} gets no route: the instance of the node is gone, and another one has its address; delete the Node"
     )]
     Replaced {
         /// The pod CIDR.
