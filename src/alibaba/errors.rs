@@ -54,7 +54,7 @@ pub(super) fn classify(action: &Action, status: u16, code: &str, message: &str) 
         401 => Denied,
         408 | 500.. => action.unknown_fate(),
         409 => Busy,
-        // Whoever answered, perhaps a proxy, did so before or after the cloud got the call.
+        // A proxy may have answered, before or after the cloud got the call.
         _ if code.is_empty() => action.unknown_fate(),
         _ => Rejected,
     }

@@ -361,10 +361,10 @@ impl EventWriter {
         let hash = self.hasher.hash_one(identity);
         let age = self.written.get(&hash).map_or(REPETITION_WINDOW, |written| now.duration_since(written.last));
         // A finding that lasts is renewed, and withdrawn, however many other events there are.
-        let is_renewal = identity.reason == RESOLVED || (!event.status.is_empty() && age >= REFILL);
+        let ignores_limit = identity.reason == RESOLVED || (!event.status.is_empty() && age >= REFILL);
         let allowance = self.allowances.entry(identity.regarding.clone());
         let allowance = allowance.or_insert(Allowance { left: BURST, since: now });
-        let is_allowed = is_renewal || allowance.take(now);
+        let is_allowed = ignores_limit || allowance.take(now);
         let repeated = self.written.get_mut(&hash).filter(|_| age < REPETITION_WINDOW);
         let repeated = repeated.map(|written| {
             written.count += 1;

@@ -120,10 +120,11 @@ impl NodeRemover {
                 RemovalDecision::Stay(why) => {
                     let text = missing.told(why);
                     warn!(code = "ACCM0108", node = %node.name, instance = %id, "{text}");
-                    reporter.warning(node, GONE, text.clone());
                     if missing.successor.is_some() {
                         nodes.set_replaced(&key, true);
                         out_of_sync.insert(node.name.clone(), trouble(GONE, text.clone()));
+                    } else {
+                        reporter.warning(node, GONE, text.clone());
                     }
                     seen.stays = Some(text);
                     result.requeue.insert(key, batch::RESYNC_WHILE_OUT_OF_SYNC);

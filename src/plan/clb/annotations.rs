@@ -9,7 +9,7 @@ use crate::plan::service::annotations::values::ValueKind::{
     HttpCodes, Integer, Labels, LoadBalancerName, LooseSwitch, OneOf, OneOfGrowing, OneOfOrLast, Presence,
     ProtocolPorts, ServerGroupPorts, Switch, Tags, Text,
 };
-use crate::plan::service::annotations::values::{ValueKind, ZeroMeans};
+use crate::plan::service::annotations::values::{ON_OFF, ValueKind, ZeroMeans};
 use crate::plan::service::annotations::{
     self, AnnotationKey, AnnotationName, Applies, BACKEND_TYPES, annotation_table,
 };
@@ -20,8 +20,6 @@ use crate::plan::service::management::ManagementLevel;
 pub type Annotations = annotations::Annotations<Name>;
 /// One annotation of the table.
 pub type Entry = annotations::Entry<Name>;
-
-const ON_OFF: [&str; 2] = ["on", "off"];
 
 const fn suffix(text: &'static str) -> AnnotationKey {
     AnnotationKey::Suffix(text)

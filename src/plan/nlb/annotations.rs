@@ -5,7 +5,7 @@ use crate::plan::service::annotations::values::ValueKind::{
     AnyCase, AnyCaseProtocolPorts, AnyValue, HealthDomain, HealthPath, HttpCodes, Ids, Integer, Labels, LooseSwitch,
     NetworkLoadBalancerName, OneOf, OneOfOrLast, PortRanges, Presence, ServerGroupPorts, Switch, Tags, Text, ZoneMaps,
 };
-use crate::plan::service::annotations::values::{ValueKind, ZeroMeans};
+use crate::plan::service::annotations::values::{ON_OFF, ValueKind, ZeroMeans};
 use crate::plan::service::annotations::{
     self, AnnotationKey, AnnotationName, Applies, BACKEND_TYPES, annotation_table,
 };
@@ -36,7 +36,6 @@ impl Field {
     }
 }
 
-const ON_OFF: [&str; 2] = ["on", "off"];
 const TRUE_FALSE: [&str; 2] = ["true", "false"];
 const ADDRESS_TYPES: &[&str] = &["Internet", "Intranet"];
 

@@ -8,9 +8,9 @@ use crate::plan::inputs::ServiceView;
 pub enum FieldUse {
     /// It decides something.
     Honoured(&'static str),
-    /// It has no effect, which the user is told.
+    /// It has no effect; a warning says so.
     Told(&'static str),
-    /// It is about something else.
+    /// It does not concern a load balancer.
     Other(&'static str),
 }
 

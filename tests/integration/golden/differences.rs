@@ -35,7 +35,7 @@ intended.
 - Blanks around a value, and around the items of a list, do not count. Every switch takes `on` and `off` in upper or lower case, also
   where the official controller knows `true` alone or small letters alone. The exception is `force-override-listeners`, which only
   `true` turns on: another word must not open listeners of users to changes after a migration.
-- A value, or a field of the spec, that has no effect is told in the event `LoadBalancerSettings`: `spec.loadBalancerIP` and
+- The event `LoadBalancerSettings` names values and fields of the spec without effect: `spec.loadBalancerIP` and
   `externalIPs`, a switch with an unknown word, a drain timeout of 0, text after a second `=`, and items that are lost because of
   another separator or the same key. `docs/annotations.md` lists every field of the spec.
 - If another client writes `status.loadBalancer` of a Service, the event `StatusOverwritten` names it (Kubernetes 1.18 and later).

@@ -63,7 +63,7 @@ fn switch_words<N: AnnotationName>(entry: &Entry<N>) {
     }
     assert!(is_told(&read(entry.name, "yes")), "{key}: yes");
     let is_on = read(entry.name, "true").get(entry.name) == Some("true");
-    assert!(is_told(&read(entry.name, "true")) != is_on, "{key}: true counts, or is told");
+    assert!(is_told(&read(entry.name, "true")) != is_on, "{key}: either `true` counts, or a warning names it");
     assert!(!is_told(&read(entry.name, "")), "{key}: an empty value is not set");
 }
 

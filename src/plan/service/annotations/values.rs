@@ -263,7 +263,8 @@ fn some_pairs(pairs: BTreeMap<String, String>) -> Option<Value> {
     (!pairs.is_empty()).then_some(Value::Pairs(pairs))
 }
 
-const ON_OFF: [&str; 2] = ["on", "off"];
+/// A switch, as most of the API spells it.
+pub(in crate::plan) const ON_OFF: [&str; 2] = ["on", "off"];
 const HTTP_CODES: [&str; 4] = ["http_2xx", "http_3xx", "http_4xx", "http_5xx"];
 
 /// What a kind allows, in words.
