@@ -148,6 +148,33 @@ fn checks_at_the_health_check_node_port_end_with_it() {
 }
 
 #[test]
+fn a_node_port_that_the_api_server_takes_back_gets_no_traffic_and_the_status_says_so() {
+    with_each(async |between| {
+        for kind in Kind::BOTH {
+            let testbed = testbed(kind).await;
+            let mut product = Some(start(&testbed, ""));
+            settled().await;
+            let allocates = |yes: bool| {
+                let port = json!({"name": "p80", "port": 80, "targetPort": 8000, "protocol": "TCP"});
+                set(&testbed, &json!({"allocateLoadBalancerNodePorts": yes, "ports": [port]}));
+            };
+            between.change(&testbed, &mut product, || allocates(false));
+            let _product = product.unwrap_or_else(|| start(&testbed, ""));
+            settled().await;
+            let backends = || kind.groups(&testbed).into_iter().map(|it| it.len()).collect::<Vec<_>>();
+            let error = || {
+                let service = testbed.cluster.get("Service", "default", "web").unwrap();
+                service["status"]["loadBalancer"]["ingress"][0]["ports"][0]["error"].as_str().map(str::to_owned)
+            };
+            assert_eq!((backends(), error().as_deref()), (vec![0], Some("alibabacloud.com/NodePortMissing")));
+            allocates(true);
+            settled().await;
+            assert_eq!((backends(), error()), (vec![1], None), "{kind:?}, {between:?}");
+        }
+    });
+}
+
+#[test]
 fn what_keeps_source_ranges_goes_with_them_although_nothing_used_it_yet() {
     with_each(async |between| {
         for kind in Kind::BOTH {

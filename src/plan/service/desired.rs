@@ -67,6 +67,8 @@ pub struct Desired<M: ProductModel> {
     pub groups: BTreeMap<String, DesiredGroup>,
     /// Whether the server group of a port is not known, so that none counts as no longer wanted.
     pub ports_without_group: bool,
+    /// Node ports of the Service.
+    pub node_ports: BTreeSet<u16>,
     /// Everything that is wrong with the Service.
     pub problems: ScopedProblems,
     /// Most backends in one call.
@@ -129,6 +131,7 @@ impl<M: ProductModel> Desired<M> {
             listeners: BTreeMap::new(),
             groups: BTreeMap::new(),
             ports_without_group: false,
+            node_ports: service.ports.iter().map(|port| port.node_port).collect(),
             batch_size: settings.service.backend_batch_size.max(1),
             problems,
             warnings: (annotations.warnings.iter().chain(&sources.backends.warnings).cloned())
@@ -190,7 +193,7 @@ impl<M: ProductModel> Desired<M> {
     ) -> Result<Option<GroupRef>, ServiceProblem> {
         if sources.rules.mode != BackendMode::Eni && port.node_port == 0 {
             return Err(ServiceProblem::required(
-                format!("{source}.nodePort"),
+                node_port(source),
                 "backends need it: set spec.allocateLoadBalancerNodePorts to true, or attach pods directly with \
                  service.beta.kubernetes.io/backend-type: eni",
             ));
@@ -258,6 +261,11 @@ impl<M: ProductModel> Desired<M> {
         };
         observed.groups().values().any(|group| self.owner.owns_group(&group.name) && !wanted(&group.name))
     }
+}
+
+/// The field of the node port of a port.
+pub(super) fn node_port(source: &str) -> String {
+    format!("{source}.nodePort")
 }
 
 /// What is managed. While the annotation makes no sense, only backends are, which follow their pods in any case.

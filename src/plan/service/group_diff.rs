@@ -6,11 +6,11 @@ use super::annotations::AnnotationName;
 use super::desired::{Desired, ProductModel};
 use super::groups::{BackendPlanner, GroupInPlan, GroupReferences, GroupsInPlan};
 use super::management;
-use super::model::{DesiredGroup, GroupRef, ObservedGroup};
+use super::model::{Backend, BackendKind, DesiredGroup, GroupRef, ObservedGroup};
 use super::observed::ObservedModel;
 use super::ownership::is_mark;
 use super::problem::ServiceProblem;
-use super::steps::Plan;
+use super::steps::{Plan, Target};
 
 /// What is particular to a product's groups.
 pub(crate) trait GroupModel: ProductModel {
@@ -98,6 +98,7 @@ pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed
             planner(desired).change(wanted, &reference::<M>(observed, &wanted.group, id), backends, &mut plan);
         }
     }
+    release_node_ports(desired, observed, &mut plan);
     management::withhold(desired.manage, &mut plan);
     plan
 }
@@ -190,9 +191,28 @@ pub(crate) fn sweep<M: ProductModel>(
             group.members().iter().any(|backend| desired.owner.owns_backend(&backend.description))
         };
         plan.withholds_backends |= incomplete && stale.iter().any(|(_, group)| is_ours(group));
-        return;
+    } else {
+        for (id, group) in stale {
+            planner(desired).clear(id, group, references, plan);
+        }
     }
-    for (id, group) in stale {
-        planner(desired).clear(id, group, references, plan);
+    release_node_ports(desired, observed, plan);
+}
+
+/// Takes our nodes out of groups at ports that the API server has taken back, and may give to another Service. Groups that
+/// the plan deletes, or out of which it takes backends anyway, are left to it.
+fn release_node_ports<M: ProductModel>(desired: &Desired<M>, observed: &M::Observed, plan: &mut Plan<M::Operation>) {
+    for (id, group) in observed.groups() {
+        let is_free = |it: &&Backend| it.key.kind == BackendKind::Ecs && !desired.node_ports.contains(&it.key.port);
+        let ours = group.members().iter().filter(is_free).filter(|it| desired.owner.owns_backend(&it.description));
+        let keys: Vec<_> = ours.map(|backend| backend.key.clone()).collect();
+        let is_this = |target: &Target| matches!(target, Target::Group(it) if observed.group_id(it) == Some(id));
+        if keys.is_empty() || plan.steps.iter().any(|step| step.destroys && is_this(&step.target)) {
+            continue;
+        }
+        let group = GroupRef::Id(id.clone());
+        for operation in planner(desired).removals(&group, &keys) {
+            plan.step(operation.into(), Target::Group(group.clone()), [], "the Service has this node port no longer");
+        }
     }
 }

@@ -279,7 +279,8 @@ impl BackendPlanner<'_> {
         batches.map(|batch| GroupOperation::AddBackends { group: group.clone(), backends: batch.to_vec() }).collect()
     }
 
-    fn removals(self, group: &GroupRef, backends: &[BackendKey]) -> Vec<GroupOperation> {
+    /// Removals in batches.
+    pub(crate) fn removals(self, group: &GroupRef, backends: &[BackendKey]) -> Vec<GroupOperation> {
         let batches = backends.chunks(self.batch_size);
         batches.map(|batch| GroupOperation::RemoveBackends { group: group.clone(), backends: batch.to_vec() }).collect()
     }

@@ -4,18 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use super::annotations::AnnotationName;
-use super::desired::{Desired, ProductModel};
+use super::desired::{Desired, ProductModel, node_port};
 use super::groups::{GroupInPlan, GroupReferences};
 use super::model::{GroupRef, ObservedGroup};
 use super::observed::{ListenerFacts, ObservedModel};
 use super::ownership::is_mark;
 use super::problem::ServiceProblem;
 use super::steps::{Operation, Plan, Step, Target};
-use crate::plan::inputs::{PortStatus, ServiceView};
+use crate::plan::inputs::{PortStatus, ServicePort, ServiceView};
 use crate::plan::service::management::{MARKS, ManagementLevel};
 
 /// The error of a port that has no listener of ours.
 const PORT_NOT_SERVED: &str = "alibabacloud.com/ListenerMissing";
+/// The error of a port that needs a node port, and has none.
+const NO_NODE_PORT: &str = "alibabacloud.com/NodePortMissing";
 
 /// What a plan does about listeners. `K` is how the product names them.
 #[derive(Debug)]
@@ -162,15 +164,20 @@ pub(crate) fn port_statuses<M: ProductModel>(
         ours.map(|(key, _)| key).collect()
     });
     let managed = desired.manage_listeners && desired.manage.keeps(ManagementLevel::Listeners);
-    let is_served = |index: usize| {
+    let is_there = |key: &M::ListenerKey| !managed || there.as_ref().is_none_or(|there| there.contains(key));
+    let error = |index: usize| {
         let source = format!("spec.ports[{index}]");
-        let wanted = desired.listeners.iter().find(|(_, listener)| M::facts(listener).0 == source);
-        wanted.is_some_and(|(key, _)| !managed || there.as_ref().is_none_or(|there| there.contains(key)))
+        let mut problems = desired.problems.iter().map(|scoped| &scoped.problem.field);
+        match desired.listeners.iter().find(|(_, listener)| M::facts(listener).0 == source) {
+            Some((key, _)) if is_there(key) => "",
+            None if problems.any(|field| *field == node_port(&source)) => NO_NODE_PORT,
+            _ => PORT_NOT_SERVED,
+        }
     };
-    let status = |(index, port): (usize, &crate::plan::inputs::ServicePort)| PortStatus {
+    let status = |(index, port): (usize, &ServicePort)| PortStatus {
         port: port.port,
         protocol: port.protocol.clone(),
-        error: if is_served(index) { String::new() } else { PORT_NOT_SERVED.to_owned() },
+        error: error(index).to_owned(),
     };
     service.ports.iter().enumerate().map(status).collect()
 }

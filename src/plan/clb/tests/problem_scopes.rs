@@ -14,6 +14,7 @@ use crate::plan::service::annotations::{AnnotationName, parse};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::observed::ObservedModel;
+use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::{Operation as _, Target};
 
 fn plan(world: &World, cloud: &Cloud) -> Plan {
@@ -160,13 +161,47 @@ fn nothing_is_made_while_its_own_problem_stands() {
 }
 
 #[test]
-fn a_port_with_a_problem_keeps_its_listener_and_its_group() {
+fn nodes_leave_a_port_that_the_api_server_takes_back_whatever_else_is_wrong() {
     let ports = [port(80, "TCP", 8080, 30080), port(81, "TCP", 8081, 30081)];
-    let cloud = World::new(&[]).ports(&ports).served();
-    let mut broken = ports.clone();
-    broken[1].node_port = 0;
-    let plan = plan(&World::new(&[]).ports(&broken), &cloud);
-    assert_eq!((plan.steps.len(), plan.problems.len()), (0, 1), "{plan}");
+    let served = World::new(&[]).ports(&ports);
+    let with = |change: &dyn Fn(&mut World)| {
+        let mut world = served.clone();
+        change(&mut world);
+        world
+    };
+    // Without its node port, a port keeps its listener and its group.
+    let taken = with(&|it| it.service.ports[1].node_port = 0);
+    let told = plan(&taken, &served.served()).problems;
+    assert_eq!((told.len(), told[0].field.as_str()), (1, "spec.ports[1].nodePort"));
+    let moved = with(&|it| it.service.ports[1].node_port = 30090);
+    let worlds = [
+        ("taken back", taken.clone()),
+        ("which nodes may serve is not known", taken.clone().with(&[("backend-label", "!!")])),
+        ("public addresses are forbidden", World { settings: forbidding(), ..taken.clone() }),
+        ("no node is known", World { nodes: Vec::new(), ..taken }),
+        ("another one, and no node is known", World { nodes: Vec::new(), ..moved }),
+        (
+            "the port is gone, and no node is known",
+            with(&|it| (it.nodes, it.service.ports) = (vec![], ports[..1].to_vec())),
+        ),
+    ];
+    for (why, world) in worlds {
+        let mut cloud = served.served();
+        let stays = cloud.backends("k8s/30080/web/default/c1");
+        for step in plan(&world, &cloud).steps {
+            cloud.perform(&step.operation);
+        }
+        assert_eq!(cloud.backends("k8s/30081/web/default/c1"), [].into(), "{why}");
+        assert_eq!(cloud.backends("k8s/30080/web/default/c1"), stays, "{why}");
+        assert_eq!(plan(&world, &cloud).steps, [], "{why}");
+    }
+}
+
+/// A configuration without load balancers that have a public address.
+fn forbidding() -> ServiceSettings {
+    let mut settings = super::settings();
+    settings.service.disable_public = true;
+    settings
 }
 
 #[test]
