@@ -307,6 +307,12 @@ pub struct ServiceView {
 }
 
 impl ServiceView {
+    /// Whether it is of type `LoadBalancer`.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        self.service_type == ServiceType::LoadBalancer
+    }
+
     /// Whether it has no address of its own, so that its name leads to its endpoints.
     #[must_use]
     pub fn is_headless(&self) -> bool {

@@ -270,3 +270,18 @@ fn a_users_listener_on_a_network_load_balancer_is_taken_over_where_its_user_says
         testbed.cloud.look(|account| assert_eq!(account.nlb.groups[&taken_over.group].servers.len(), 1));
     });
 }
+
+/// The answer to the removal of the finalizer can be lost, and a condition that says so comes after it.
+#[test]
+fn a_service_that_asks_for_no_load_balancer_keeps_no_condition_of_one() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = testbed(Kind::Classic).await;
+        set(&testbed, &json!({"type": "ClusterIP"}));
+        let said = json!({"type": "LoadBalancerReady", "status": "False", "reason": "CleanLoadBalancerFailed"});
+        testbed.cluster.patch_status("Service", "default", "web", &json!({"conditions": [said]})).unwrap();
+        let _product = start(&testbed, "");
+        settled().await;
+        let service = testbed.cluster.get("Service", "default", "web").unwrap();
+        assert_eq!(service["status"]["conditions"].as_array().map_or(0, Vec::len), 0, "{service}");
+    });
+}

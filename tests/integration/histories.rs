@@ -9,6 +9,7 @@ mod judge;
 mod known;
 mod life;
 mod values;
+mod watcher;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use tokio::time::Instant;
 use self::generator::{NODES, Row, rows};
 use self::judge::{Exceptions, differences};
 use self::life::{Deed, Life, Pause, Step, fields, index, merge, node_ports, patch, service};
+use self::watcher::Watcher;
 use crate::end_state::Foreign;
 use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own};
 
@@ -33,8 +35,8 @@ use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own};
 const NETWORK_CLASS: &str = "alibabacloud.com/nlb";
 /// Lives of an ordinary run.
 const LIVES: usize = 300;
-/// The end is reached so soon after the last step. The aim is a minute.
-const SOON: Duration = Duration::from_secs(180);
+/// The end is reached so soon after the last step.
+const SOON: Duration = Duration::from_secs(60);
 /// After this time it is not reached at all.
 const NEVER: Duration = Duration::from_secs(400);
 /// For so long nothing may change any more.
@@ -86,6 +88,8 @@ struct Place {
     testbed: Testbed,
     wanted: Value,
     product: Option<Product>,
+    watcher: Watcher,
+    is_disturbed: bool,
 }
 
 /// Address of the pod in a slot of a node.
@@ -106,7 +110,7 @@ impl Place {
             dials.security_group_release = Duration::from_secs(4);
         });
         testbed.cluster.set_latency(Duration::from_millis(2));
-        Self { testbed, wanted: json!({}), product: None }
+        Self { testbed, wanted: json!({}), product: None, watcher: Watcher::default(), is_disturbed: false }
     }
 
     /// Starts the process, or starts it anew.
@@ -147,6 +151,7 @@ impl Place {
         let restart = before["config"] != now["config"];
         self.wanted = now;
         if restart && self.product.is_some() {
+            self.watcher.disturb();
             self.start();
         }
     }
@@ -225,17 +230,36 @@ impl Place {
     }
 
     /// Waits until nothing changed for a while, but not for ever.
-    async fn settle(&self) {
+    async fn settle(&mut self) {
         let (began, mut since, mut seen) = (Instant::now(), Instant::now(), self.versions());
         while since.elapsed() < STAYS && began.elapsed() < NEVER {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.pass(Duration::from_secs(1)).await;
             if self.versions() != seen {
                 (since, seen) = (Instant::now(), self.versions());
             }
         }
     }
 
-    fn trouble(&self, seed: u64, percent: u8, lies: bool) {
+    /// Lets time pass, and looks on.
+    async fn pass(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        loop {
+            self.watch();
+            if Instant::now() >= end {
+                return;
+            }
+            tokio::time::sleep_until(end.min(Instant::now() + Duration::from_secs(1))).await;
+        }
+    }
+
+    fn watch(&mut self) {
+        let mut watcher = std::mem::take(&mut self.watcher);
+        watcher.look(self, self.is_disturbed);
+        self.watcher = watcher;
+    }
+
+    fn trouble(&mut self, seed: u64, percent: u8, lies: bool) {
+        self.is_disturbed = true;
         let mut menu = Fault::before();
         menu.extend(Fault::after());
         menu.extend([
@@ -260,7 +284,8 @@ impl Place {
         }));
     }
 
-    fn calm(&self) {
+    fn calm(&mut self) {
+        self.is_disturbed = false;
         self.testbed.cloud.calm();
         self.testbed.cluster.calm();
         self.testbed.cluster.set_latency(Duration::from_millis(2));
@@ -269,7 +294,7 @@ impl Place {
     async fn step(&mut self, seed: u64, Step { pause, deed }: &Step) {
         match pause {
             Pause::Settle => self.settle().await,
-            Pause::For(time) => tokio::time::sleep(*time).await,
+            Pause::For(time) => self.pass(*time).await,
         }
         match deed {
             Deed::Change(patch) => self.want(patch),
@@ -280,7 +305,10 @@ impl Place {
                     self.testbed.cluster.patch("Service", "default", name, &bare).unwrap();
                 }
             }
-            Deed::Kill => self.start(),
+            Deed::Kill => {
+                self.watcher.disturb();
+                self.start();
+            }
             Deed::Faults(percent) => self.trouble(seed, *percent, false),
             Deed::Lies(percent) => self.trouble(seed, *percent, true),
             Deed::Calm => self.calm(),
@@ -303,7 +331,7 @@ async fn live(life: &Life, start: &Start) -> Result<(), String> {
     place.calm();
     let began = Instant::now();
     while !place.said() {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        place.pass(Duration::from_millis(500)).await;
         if began.elapsed() > NEVER {
             return Err("a deleted Service is not gone".to_owned());
         }
@@ -318,7 +346,7 @@ async fn live(life: &Life, start: &Start) -> Result<(), String> {
     let mut seen = (place.versions(), fresh.versions());
     let mut found = None;
     loop {
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        place.pass(Duration::from_secs(2)).await;
         if seen != (place.versions(), fresh.versions()) {
             (since, seen, found) = (Instant::now(), (place.versions(), fresh.versions()), None);
         }
@@ -340,6 +368,10 @@ async fn live(life: &Life, start: &Start) -> Result<(), String> {
     let foreign = start.foreign.changes(&place.testbed);
     if !foreign.is_empty() {
         return Err(format!("foreign: {foreign:?}"));
+    }
+    if !place.watcher.found.is_empty() {
+        let found: Vec<_> = place.watcher.found.into_iter().collect();
+        return Err(format!("on the way:\n    {}", found.join("\n    ")));
     }
     let complaints = place.testbed.cloud.complaints();
     if !complaints.is_empty() {

@@ -11,7 +11,7 @@ use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use crate::clock;
 use crate::cluster::{ObjectKind, Patch, PatchFormat, WriteFault, without_request_ids};
 use crate::plan::inputs::{LOAD_BALANCER_READY, ServiceView, SyncCondition};
-use crate::plan::service::handling::Handling;
+use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::telemetry::alarms::{ObjectReport, SyncState};
 
 /// From 1.24 on, API servers keep conditions of Services: before, the field is unknown, or its feature gate
@@ -72,12 +72,20 @@ impl ServiceWriter {
         again.then_some(WRITE_AGAIN)
     }
 
-    /// Takes the condition off a Service that stays and is no longer managed.
+    /// Takes the condition off a Service that stays and is no longer managed: also one that was written after the finalizer was
+    /// removed, because the answer to that write was lost.
     ///
     /// # Errors
     /// That is to be tried again.
     pub(super) async fn remove_condition<O>(&self, case: &Case<O>) -> Result<(), FailedWrite> {
-        let is_left = case.handling == Handling::Delete && !case.service.deleting;
+        let service = &case.service;
+        let is_left = match case.handling {
+            Handling::Delete => !service.deleting,
+            Handling::Ignore => {
+                !service.is_balanced() && !LoadBalancerKind::ALL.iter().any(|it| it.is_managed(service))
+            }
+            _ => false,
+        };
         let has_none = case.state.told.condition == WrittenCondition::Nothing && case.service.ready.0.is_none();
         if !is_left || has_none {
             return Ok(());

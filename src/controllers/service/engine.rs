@@ -143,7 +143,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         self.tell_of_neglect(&service, &settings, handling);
         let mut case = Case { service, settings, handling, state };
         let result = match handling {
-            Handling::Ignore => self.leave_alone(&mut case),
+            Handling::Ignore => self.leave_alone(&mut case).await,
             Handling::Ensure => match self.ensure(&mut case).await {
                 Err(refusal) => Err(self.follow_on_former(&mut case, refusal).await),
                 ensured => ensured,
@@ -204,10 +204,11 @@ impl<P: Product> Engine<P> {
         &self.preparer.product
     }
 
-    fn leave_alone(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
+    async fn leave_alone(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
         case.state.known = None;
         self.withhold(case, BACKENDS_WITHHELD, None);
         self.withhold(case, GROUPS_WITHHELD, None);
+        self.writer.remove_condition(case).await?;
         match P::KIND.handed_over(&case.service, &case.settings) {
             Some(problem) => Err(ReconcileError::HandedOver(problem)),
             None => Ok(ReconcileResult::Done),

@@ -5,7 +5,7 @@ use super::prepare::{Case, Prepared};
 use super::product::Product;
 use super::settings_of;
 use crate::config::Config;
-use crate::plan::inputs::{ServiceType, ServiceView};
+use crate::plan::inputs::ServiceView;
 use crate::plan::location::CloudLocation;
 use crate::plan::service::handling::{self, Handling, LoadBalancerKind, NLB_CLASS};
 use crate::plan::service::observed::ObservedModel;
@@ -74,7 +74,7 @@ pub fn declines(kind: LoadBalancerKind, config: &Config, service: &ServiceView) 
     if kind.handling(service, &settings) != Handling::Ignore {
         return None;
     }
-    if service.service_type != ServiceType::LoadBalancer {
+    if !service.is_balanced() {
         return Some("the Service is not of the type LoadBalancer".to_owned());
     }
     Some(match kind.claimed_by_other(service, &settings) {

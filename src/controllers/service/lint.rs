@@ -10,7 +10,7 @@ use super::product::Product;
 use super::settings_of;
 use crate::config::Config;
 use crate::plan::clb;
-use crate::plan::inputs::{EndpointsView, NodeView, ServiceType, ServiceView};
+use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::nlb::annotations::Name;
 use crate::plan::service::annotations::{self, AnnotationName as _, ID, LEGACY_PREFIX, PREFIX};
@@ -65,7 +65,7 @@ pub fn lint(mut service: ServiceView, config: &Config) -> Linted {
         settings.vswitches.push(VSwitchChoice { zone: None, id: "vsw-1".to_owned() });
     }
     let is_handled = |kind: &LoadBalancerKind| kind.handling(service, &settings) == Handling::Ensure;
-    let kind = [LoadBalancerKind::Classic, LoadBalancerKind::Network].into_iter().find(is_handled);
+    let kind = LoadBalancerKind::ALL.into_iter().find(is_handled);
     let mut linted = match kind {
         Some(LoadBalancerKind::Classic) => of::<ClassicProduct>(service, service, &settings),
         Some(LoadBalancerKind::Network) => of::<NetworkProduct>(service, &in_zones(service, &settings), &settings),
@@ -130,7 +130,7 @@ fn of<P: Product>(written: &ServiceView, service: &ServiceView, settings: &Servi
 /// A Service that nothing is done for, which is a surprise where it carries settings of load balancers.
 fn unhandled(service: &ServiceView, settings: &ServiceSettings) -> Linted {
     let mut warnings = Vec::new();
-    if service.service_type == ServiceType::LoadBalancer {
+    if service.is_balanced() {
         let (field, given) = LoadBalancerKind::Classic.claimed_by_other(service, settings).unwrap_or_default();
         let text = format!(
             "the Service belongs to another controller, as {given:?} says; this program makes no load balancer for it"

@@ -6,7 +6,7 @@ use super::management::ManagementLevel;
 use super::ownership::{FINALIZER, LABEL_FORMER_LB_ID, LABEL_HASH, LABEL_LB_ID, LABEL_SECURITY_GROUP, NLB_FINALIZER};
 use super::problem::ServiceProblem;
 use super::settings::ServiceSettings;
-use crate::plan::inputs::{ServiceType, ServiceView};
+use crate::plan::inputs::ServiceView;
 
 /// Hands a Service to another controller.
 pub const CLASS: AnnotationKey = AnnotationKey::Whole("service.beta.kubernetes.io/class");
@@ -64,6 +64,9 @@ pub enum LoadBalancerKind {
 }
 
 impl LoadBalancerKind {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Classic, Self::Network];
+
     /// What keeps a Service until its load balancer of this kind is gone.
     pub const fn finalizer(self) -> &'static str {
         match self {
@@ -175,7 +178,7 @@ impl LoadBalancerKind {
 
     /// Whether a Service needs a load balancer of this kind from us, or needs to be cleaned up after.
     pub fn handling(self, service: &ServiceView, settings: &ServiceSettings) -> Handling {
-        if service.deleting || service.service_type != ServiceType::LoadBalancer {
+        if service.deleting || !service.is_balanced() {
             return if self.is_managed(service) { Handling::Delete } else { Handling::Ignore };
         }
         if self.claimed_by_other(service, settings).is_none() {
@@ -265,7 +268,7 @@ impl LoadBalancerKind {
     /// the Service is deleted, or its type changes, what we made is removed as usual; when it is given back, its load
     /// balancer is managed again.
     pub fn handed_over(self, service: &ServiceView, settings: &ServiceSettings) -> Option<ServiceProblem> {
-        if !self.is_managed(service) || service.deleting || service.service_type != ServiceType::LoadBalancer {
+        if !self.is_managed(service) || service.deleting || !service.is_balanced() {
             return None;
         }
         if self.successor(service, settings).is_some() {
@@ -350,7 +353,7 @@ fn named_groups(text: &str) -> Vec<String> {
 /// other vendors are theirs, and a Service without a class is for whoever serves those.
 #[must_use]
 pub fn unhandled(service: &ServiceView, settings: &ServiceSettings) -> Option<String> {
-    if service.deleting || service.service_type != ServiceType::LoadBalancer {
+    if service.deleting || !service.is_balanced() {
         return None;
     }
     let claimed = |kind: LoadBalancerKind| kind.claimed_by_other(service, settings);
@@ -373,11 +376,12 @@ mod tests {
     use super::*;
     use crate::plan::clb::tests::settings;
     use crate::plan::inputs::Ingress;
+    use crate::plan::inputs::ServiceType;
 
     fn handling(service: &ServiceView, gate: bool) -> [Handling; 2] {
         let mut settings = settings();
         settings.service.type_annotation = gate;
-        [LoadBalancerKind::Classic, LoadBalancerKind::Network].map(|kind| kind.handling(service, &settings))
+        LoadBalancerKind::ALL.map(|kind| kind.handling(service, &settings))
     }
 
     fn service(class: Option<&str>, kind: Option<&str>) -> ServiceView {

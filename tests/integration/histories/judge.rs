@@ -182,6 +182,11 @@ fn shown<'a>(path: &'a str, of: &BTreeMap<String, Value>, other: &BTreeMap<Strin
     let at = whole.unwrap_or(path);
     match of.get(at) {
         Some(value) => (at, value.to_string()),
-        None => (at, if has(of, at) { "there" } else { "nothing" }.to_owned()),
+        None => {
+            let inner =
+                of.iter().filter_map(|(path, value)| Some((path.strip_prefix(at)?.strip_prefix('\u{1f}')?, value)));
+            let inner: Vec<String> = inner.map(|(path, value)| format!("{path} {value}")).collect();
+            (at, if inner.is_empty() { "nothing".to_owned() } else { inner.join(", ") })
+        }
     }
 }

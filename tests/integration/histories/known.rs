@@ -64,13 +64,10 @@ pub(crate) fn place(path: &str) -> bool {
 /// What lives do not do.
 const DEEDS: &[(&str, &str)] = &[
     ("allocate", "a node port that the API server took back stays with its backends"),
-    ("affinity", "persistence by session affinity stays when the affinity is taken back"),
-    ("local_health_check", "the check of a listener stays at a port that was freed"),
     ("refused", "a new Service with one port that cannot be served has no address, and an older one keeps it"),
     ("fixed", "a change of what is fixed at creation is a problem that lasts, and withholds more than itself"),
     ("not ready", "the last backend of a group stays while its node is not ready, and a new group has none"),
     ("strip", "finalizers and labels that another client drops"),
-    ("disturbances", "faults, kills and lists that lie"),
 ];
 
 /// Whether lives do this. `HISTORIES_KNOWN=allocate,strip` asks for what they do not do yet.

@@ -1,0 +1,206 @@
+//! What must not happen on the way, looked at each simulated second.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use alicloud_ccm::plan::service::annotations::PREFIX;
+use serde_json::Value;
+use sim::cloud::Account;
+use tokio::time::Instant;
+
+use super::life::fields;
+use super::{Place, address};
+
+/// A pod that is gone, or a node port that was freed, gets no traffic after this time.
+const GONE: Duration = Duration::from_secs(10);
+/// A load balancer is announced, or an event says why not, within this time.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// What is seen in one life.
+#[derive(Debug, Default)]
+pub(crate) struct Watcher {
+    seen: Option<(usize, u64)>,
+    now: BTreeMap<String, Duration>,
+    since: BTreeMap<String, Instant>,
+    /// Server groups that had backends.
+    filled: BTreeSet<String>,
+    /// Services that had an address.
+    published: BTreeSet<String>,
+    /// When the last fault was possible.
+    disturbed: Option<Instant>,
+    pub(crate) found: BTreeSet<String>,
+}
+
+/// A backend as both products have it.
+struct Backend {
+    server: String,
+    ip: String,
+    port: u16,
+}
+
+/// A listener that serves, with its server group.
+struct Listener {
+    mark: String,
+    port: u16,
+    group: String,
+    backends: Vec<Backend>,
+}
+
+fn listeners(account: &Account) -> Vec<Listener> {
+    let mut all = Vec::new();
+    for balancer in account.load_balancers.values() {
+        for ((port, _), listener) in balancer.listeners.iter().filter(|(_, it)| it.status == "running") {
+            let Some(group) = balancer.groups.get(&listener.group) else { continue };
+            let backend = |it: &sim::cloud::Backend| Backend {
+                server: it.server_id.clone(),
+                ip: it.server_ip.clone(),
+                port: it.port,
+            };
+            let backends = group.backends.iter().map(backend).collect();
+            let (mark, group) = (listener.description.clone(), listener.group.clone());
+            all.push(Listener { mark, port: *port, group, backends });
+        }
+    }
+    for balancer in account.nlb.balancers.values() {
+        for listener in balancer.listeners.values().filter(|it| it.status == "Running") {
+            let Some(group) = account.nlb.groups.get(&listener.group) else { continue };
+            let backend =
+                |it: &sim::cloud::GroupServer| Backend { server: it.id.clone(), ip: it.ip.clone(), port: it.port };
+            let backends = group.servers.iter().map(backend).collect();
+            let (mark, group) = (listener.description.clone(), listener.group.clone());
+            all.push(Listener { mark, port: listener.port, group, backends });
+        }
+    }
+    all
+}
+
+/// The Service that a mark names, if this cluster wrote it.
+fn service_of(mark: &str) -> Option<&str> {
+    let parts: Vec<&str> = mark.split(['/', '.']).collect();
+    let is_ours = parts.first() == Some(&"k8s") && parts.last() == Some(&sim::testbed::CLUSTER_ID);
+    is_ours.then(|| parts[parts.len() - 3])
+}
+
+impl Watcher {
+    /// From now on things fail, or no longer.
+    pub(crate) fn disturb(&mut self) {
+        self.disturbed = Some(Instant::now());
+    }
+
+    pub(crate) fn look(&mut self, place: &Place, is_disturbed: bool) {
+        if is_disturbed {
+            self.disturb();
+        }
+        let versions = place.versions();
+        if self.seen != Some(versions) {
+            self.seen = Some(versions);
+            self.now = self.wrong(place);
+            self.since.retain(|what, _| self.now.contains_key(what));
+        }
+        let calm = self.disturbed.map(|since| since.elapsed());
+        for (what, limit) in &self.now {
+            let since = *self.since.entry(what.clone()).or_insert_with(Instant::now);
+            let lasts = calm.map_or_else(
+                || since.elapsed(),
+                |calm| if *limit < GONE { since.elapsed() } else { calm.min(since.elapsed()) },
+            );
+            if lasts > *limit {
+                self.found.insert(format!("{what} for more than {} s", limit.as_secs()));
+            }
+        }
+    }
+
+    /// What is wrong now, and how long it may last.
+    fn wrong(&mut self, place: &Place) -> BTreeMap<String, Duration> {
+        let (cloud, cluster) = (&place.testbed.cloud, &place.testbed.cluster);
+        let services = cluster.list("Service");
+        let by_name = |name: &str| services.iter().find(|it| it["metadata"]["name"] == name);
+        let listeners = cloud.look(listeners);
+        let mut wrong = BTreeMap::new();
+        for it in &listeners {
+            let Some(name) = service_of(&it.mark) else { continue };
+            let wanted = &place.wanted["services"][name];
+            let pods: BTreeSet<String> = fields(&wanted["pods"])
+                .map(|(slot, pod)| address(name, pod["node"].as_u64().unwrap(), slot.parse().unwrap()).to_string())
+                .collect();
+            let numbers = |field: &str| -> BTreeSet<u64> {
+                let ports = by_name(name).and_then(|it| it["spec"]["ports"].as_array());
+                ports.into_iter().flatten().filter_map(|port| port[field].as_u64()).collect()
+            };
+            let (targets, nodes) = (numbers("targetPort"), numbers("nodePort"));
+            for backend in &it.backends {
+                let is_node = backend.ip.parse::<Ipv4Addr>().is_ok_and(|ip| matches!(ip.octets()[2], 0 | 16));
+                let leads = if !is_node && (backend.server.starts_with("eni-") || backend.server == backend.ip) {
+                    pods.contains(&backend.ip) && targets.contains(&u64::from(backend.port))
+                } else {
+                    nodes.contains(&u64::from(backend.port))
+                };
+                if !leads {
+                    let (port, Backend { server, ip, port: to }) = (it.port, backend);
+                    wrong.insert(
+                        format!("{name}: port {port} leads to {server} {ip} port {to}, where it has no pod"),
+                        GONE,
+                    );
+                }
+            }
+            if !it.backends.is_empty() {
+                self.filled.insert(it.group.clone());
+            } else if self.filled.contains(&it.group)
+                && has_ready_pod(place, wanted)
+                && by_name(name).is_some_and(is_balanced)
+            {
+                wrong.insert(format!("{name}: the server group of port {} is empty", it.port), Duration::ZERO);
+            }
+        }
+        let events = cluster.list("Event");
+        for service in &services {
+            let name = service["metadata"]["name"].as_str().unwrap();
+            if !is_balanced(service) {
+                self.published.remove(name);
+                continue;
+            }
+            let is_published = service["status"]["loadBalancer"]["ingress"].as_array().is_some_and(|it| !it.is_empty());
+            let serves = listeners.iter().any(|it| service_of(&it.mark) == Some(name) && !it.backends.is_empty());
+            if is_published {
+                self.published.insert(name.to_owned());
+            } else if self.published.contains(name) && serves {
+                wrong.insert(format!("{name}: the address is withdrawn"), Duration::from_secs(1));
+            }
+            let is_told = || events.iter().any(|it| it["involvedObject"]["name"] == name && it["type"] == "Warning");
+            if !is_published && !is_told() {
+                wrong.insert(format!("{name}: there is no address, and no event"), SILENCE);
+            }
+        }
+        let mut marks: BTreeMap<String, usize> = BTreeMap::new();
+        cloud.look(|account| {
+            let classic = account.load_balancers.values().map(|it| ("classic", &it.tags));
+            let network = account.nlb.balancers.values().map(|it| ("network", &it.tags));
+            for (kind, tags) in classic.chain(network) {
+                if let (Some(mark), Some(sim::testbed::CLUSTER_ID)) =
+                    (tags.get("kubernetes.do.not.delete"), tags.get("ack.aliyun.com").map(String::as_str))
+                {
+                    *marks.entry(format!("{kind} {mark}")).or_default() += 1;
+                }
+            }
+        });
+        wrong.extend(
+            marks
+                .iter()
+                .filter(|(_, count)| **count > 1)
+                .map(|(mark, _)| (format!("{mark}: made twice"), Duration::ZERO)),
+        );
+        wrong
+    }
+}
+
+fn is_balanced(service: &Value) -> bool {
+    service["spec"]["type"] == "LoadBalancer" && service["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Whether a pod is ready on a node that takes traffic, whatever the annotations say.
+fn has_ready_pod(place: &Place, wanted: &Value) -> bool {
+    let limited = fields(&wanted["annotations"]).any(|(key, _)| key.strip_prefix(PREFIX) == Some("backend-label"));
+    let is_ready = |pod: &Value| pod["state"] == "ready" && place.wanted["nodes"][pod["node"].to_string()] == "ready";
+    !limited && fields(&wanted["pods"]).any(|(_, pod)| is_ready(pod))
+}
