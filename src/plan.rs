@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 pub mod clb;
+pub mod digest;
 pub mod inputs;
 pub mod location;
 pub mod nlb;

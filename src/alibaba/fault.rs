@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::fence::NotLeading;
+
 /// How to react. See the variants; each has exactly one reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -193,6 +195,12 @@ pub struct Fault {
     pub request_id: String,
     /// How long to wait before the next try, if the answer or the rate limit says so.
     pub retry_after: Option<Duration>,
+}
+
+impl From<NotLeading> for Fault {
+    fn from(fault: NotLeading) -> Self {
+        Self::new("write", FaultKind::NotLeading, fault.to_string())
+    }
 }
 
 impl Fault {

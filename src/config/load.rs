@@ -2,13 +2,10 @@
 //! the watch.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-
-use sha1::{Digest, Sha1};
 
 use super::catalog::Catalog;
 use super::check::{Referenced, check, referenced};
@@ -17,6 +14,7 @@ use super::checker::Checker;
 use super::report::ConfigReport;
 use super::secret::Secret;
 use super::source::{ConfigSource, FileFault, KeyFile};
+use crate::plan::digest;
 
 /// Files larger than this are not read.
 pub const LARGEST_FILE: u64 = 1 << 20;
@@ -90,7 +88,7 @@ pub(super) fn attempt(origin: &Origin, catalog: &Catalog) -> Attempt {
             return Attempt { outcome, hash: None, referenced: Referenced::default() };
         }
     };
-    let hash = hash(&text);
+    let hash = digest::hex(text.as_bytes());
     let mut source = ConfigSource {
         path: origin.path.clone(),
         text,
@@ -140,11 +138,4 @@ fn read(path: &Path) -> Result<(String, Metadata), FileFault> {
 
 fn version(meta: &Metadata) -> (u64, i64, i64) {
     (meta.len(), meta.mtime(), meta.mtime_nsec())
-}
-
-fn hash(text: &str) -> String {
-    Sha1::digest(text).iter().fold(String::new(), |mut hex, byte| {
-        _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }

@@ -310,8 +310,7 @@ impl PvtzReconciler {
 
     async fn write(&mut self, step: &RecordStep, rules: &RecordRules) -> Result<(), Fault> {
         let Context { cloud, fence, .. } = &self.context;
-        let not_leading = |_| Fault::new(NAME, FaultKind::NotLeading, "this process does not hold the lease");
-        let permit = fence.permit(LONGEST).map_err(not_leading)?;
+        let permit = fence.permit(LONGEST)?;
         let Some(ZoneState { zone, records }) = &mut self.state else { return Ok(()) };
         match step {
             RecordStep::Add(content) => {

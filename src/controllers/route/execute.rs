@@ -65,7 +65,7 @@ impl WriteResult {
 /// Creates entries.
 pub(super) async fn create(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_size: usize) -> WriteResult {
     batched(items, batch_size, |batch| async move {
-        let permit = fence.permit(LONGEST).map_err(|_| not_leading())?;
+        let permit = fence.permit(LONGEST)?;
         activity::step(&described("create", &batch), vpc.create_route_entries(&permit, &batch)).await
     })
     .await
@@ -74,7 +74,7 @@ pub(super) async fn create(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_
 /// Removes entries.
 pub(super) async fn delete(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_size: usize) -> WriteResult {
     batched(items, batch_size, |batch| async move {
-        let permit = fence.permit(LONGEST).map_err(|_| not_leading())?;
+        let permit = fence.permit(LONGEST)?;
         activity::step(&described("delete", &batch), vpc.delete_route_entries(&permit, &batch)).await
     })
     .await
@@ -86,17 +86,6 @@ fn described(verb: &str, items: &[RouteItem]) -> String {
         items.iter().map(|item| format!("{} -> {}", item.destination, item.instance_id)).collect();
     let noun = if items.len() == 1 { "entry" } else { "entries" };
     format!("{verb} route {noun} {}", named(entries.iter().map(String::as_str)))
-}
-
-fn not_leading() -> Fault {
-    Fault {
-        kind: FaultKind::NotLeading,
-        action: "write routes",
-        code: String::new(),
-        message: "this process does not hold the lease".to_owned(),
-        request_id: String::new(),
-        retry_after: None,
-    }
 }
 
 /// What a fault of a whole call says about its items.
@@ -171,6 +160,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
+    use crate::fence::NotLeading;
 
     fn items(count: usize) -> Vec<RouteItem> {
         (0..count)
@@ -195,7 +185,7 @@ mod tests {
     }
 
     fn fault(kind: FaultKind) -> Fault {
-        Fault { kind, retry_after: Some(Duration::from_secs(7)), ..not_leading() }
+        Fault { kind, retry_after: Some(Duration::from_secs(7)), ..Fault::from(NotLeading) }
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ use tracing::info;
 use super::product::{CreationToken, Product, Write};
 use super::refusals::{RefusalBudget, RefusedCall};
 use crate::alibaba::{Fault, FaultKind, Priority, Purpose};
-use crate::fence::Fence;
+use crate::fence::{Fence, NotLeading};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::steps::{Operation, RefusedBackends, Room, Step, Target};
 use crate::telemetry::activity;
@@ -169,7 +169,7 @@ impl<P: Product> Executor<'_, P> {
 
     async fn perform(&self, operation: &P::Operation, observed: &P::Observed) -> Result<P::Answer, Fault> {
         let permit = self.fence.permit(SHORTEST_WRITE).ok().filter(|_| !self.stop.is_cancelled());
-        let permit = &permit.ok_or_else(not_leading)?;
+        let permit = &permit.ok_or(NotLeading)?;
         let purpose = match operation.backends_of().map(|group| observed.serves(group)) {
             Some(true) => Purpose::Serve,
             Some(false) => Purpose::Fill,
@@ -341,10 +341,6 @@ const fn is_out_of_order(kind: FaultKind) -> bool {
 /// Faults after which the outcome of a write is unknown: the answer was lost, or cannot be understood.
 pub(super) const fn has_unknown_outcome(kind: FaultKind) -> bool {
     matches!(kind, FaultKind::Ambiguous | FaultKind::Bug)
-}
-
-fn not_leading() -> Fault {
-    Fault::new("load balancer", FaultKind::NotLeading, "this replica does not hold the lease; the leader goes on")
 }
 
 fn no_room<O: fmt::Display>(step: &Step<O>) -> Fault {

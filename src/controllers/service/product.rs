@@ -18,6 +18,7 @@ use super::refusals::RefusedCall;
 use crate::alibaba::{Fault, Priority};
 use crate::config::Config;
 use crate::fence::Permit;
+use crate::plan::digest;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::service::applied::Applied;
 use crate::plan::service::backends::{Inputs, KnownNodes};
@@ -306,13 +307,10 @@ impl CreationToken {
     /// The client token. It does not depend on parameters, which can change between two attempts: after a successful one,
     /// further attempts return that load balancer, or are refused until a list shows it.
     pub(crate) fn text(&self) -> String {
-        use sha1::{Digest, Sha1};
-        let mut hash = Sha1::new();
-        for part in [self.cluster_id.as_str(), &self.service_uid, &self.incarnation] {
-            hash.update(part.len().to_be_bytes());
-            hash.update(part);
-        }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        let parts = [self.cluster_id.as_str(), &self.service_uid, &self.incarnation];
+        let whole: Vec<u8> =
+            parts.iter().flat_map(|part| [&part.len().to_be_bytes(), part.as_bytes()].concat()).collect();
+        digest::hex(&whole)
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) async fn write(
 ) -> Result<(), WriteFault> {
     let gate = gates::gate_of(service);
     for condition in gates::conditions(&gate, &references.endpoints, &references.gated_pods, registration) {
-        let permit = writer.fence.permit(SHORTEST_WRITE).map_err(|_| WriteFault::NotLeading)?;
+        let permit = writer.fence.permit(SHORTEST_WRITE)?;
         let key = ObjectKey::new(&service.key.namespace, &condition.pod);
         let body = body(&gate, &condition);
         let change = Patch {

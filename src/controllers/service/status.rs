@@ -257,7 +257,7 @@ impl ServiceWriter {
     }
 
     pub(super) async fn send(&self, patch: Patch<'_>) -> Result<(), WriteFault> {
-        let permit = self.fence.permit(SHORTEST_WRITE).map_err(|_| WriteFault::NotLeading)?;
+        let permit = self.fence.permit(SHORTEST_WRITE)?;
         if let Some(written) = self.cluster.patch_service(&permit, patch).await? {
             self.written.lock().insert(patch.key.clone(), Arc::new(written));
         }

@@ -3,7 +3,7 @@
 //! A remark has 50 characters at most, which is too few for the id and the uid of a cluster: it holds the beginning of the
 //! id, for people, and a hash of both, see [`crate::plan::provenance`]. Only a record with exactly this remark is ours.
 
-use sha1::{Digest, Sha1};
+use crate::plan::digest;
 
 /// Longest beginning of the cluster's id.
 const SHOWN: usize = 16;
@@ -14,10 +14,9 @@ const PREFIX: &str = "alicloud-ccm,";
 /// The remark of the records of a cluster. `uid` is that of its namespace `kube-system`, which must be known.
 #[must_use]
 pub fn remark(cluster_id: &str, uid: &str) -> String {
-    let digest = Sha1::digest(format!("{cluster_id}\n{uid}"));
-    let hash = digest.iter().take(10).fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    let hash = digest::hex(format!("{cluster_id}\n{uid}").as_bytes());
     let shown: String = cluster_id.chars().take(SHOWN).collect();
-    format!("{PREFIX}{shown},{hash}")
+    format!("{PREFIX}{shown},{hash:.20}")
 }
 
 /// Who wrote a record with a remark that is not ours, for people.

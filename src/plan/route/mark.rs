@@ -3,7 +3,7 @@
 //! The description is the proof; the name is for people. The official controller writes neither. The description carries the
 //! cluster's id and uid, since two clusters can have one id, see [`crate::plan::provenance`].
 
-use sha1::{Digest, Sha1};
+use crate::plan::digest;
 
 /// Longest name of a route entry.
 const NAME: usize = 128;
@@ -117,8 +117,7 @@ impl<'a> MarkedNode<'a> {
 const HASH_SIGN: char = '~';
 
 fn hash(node: &str) -> String {
-    let digest = Sha1::digest(node);
-    digest.iter().take(8).fold(HASH_SIGN.to_string(), |text, byte| format!("{text}{byte:02x}"))
+    format!("{HASH_SIGN}{:.16}", digest::hex(node.as_bytes()))
 }
 
 /// Whether an entry is marked by this program, for whichever cluster.

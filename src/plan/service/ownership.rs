@@ -18,12 +18,11 @@
 //! where the part is the port and the protocol of a listener, with a dot between them. Their limit is 128 characters.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use litemap::LiteMap;
-use sha1::{Digest, Sha1};
 
 use super::settings::ServiceSettings;
+use crate::plan::digest;
 use crate::plan::inputs::ServiceView;
 use crate::plan::provenance::Provenance;
 
@@ -288,11 +287,7 @@ impl Owner {
     }
 
     fn digest(&self) -> String {
-        let text = format!("{}/{}/{}", self.service, self.namespace, self.cluster_id);
-        Sha1::digest(text.as_bytes()).iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
+        digest::hex(format!("{}/{}/{}", self.service, self.namespace, self.cluster_id).as_bytes())
     }
 }
 
