@@ -3,6 +3,7 @@
 //! The crate `backon` is not used here: its schedule belongs to one retry loop, while an object's failures are counted
 //! between reconciles, each failure names its own [`Backoff`], and jitter comes from [`jitter`], so that tests repeat.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::jitter;
@@ -30,6 +31,10 @@ impl Backoff {
         doubled.min(self.longest).mul_f64(1.0 - jitter::share() / 4.0)
     }
 }
+
+/// How often each kind of failure has occurred since an object was last in sync: waits for one kind do not make those for
+/// another longer.
+pub(super) type FailuresInARow = BTreeMap<&'static str, u32>;
 
 #[cfg(test)]
 mod tests {

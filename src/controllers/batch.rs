@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
-use super::backoff::Backoff;
+use super::backoff::{Backoff, FailuresInARow};
 use super::{Context, reconciling};
 use crate::cluster::{DirtyKeys, Store, Watched};
 use crate::fence::Fence;
@@ -68,17 +68,18 @@ impl fmt::Display for BatchScope {
     }
 }
 
+/// What failed, in a word, and the least delay of the retry if the cloud named one. Each kind has a backoff of its own.
+pub type BatchFailure = (&'static str, Option<Duration>);
+
 /// The outcome of the reconcile of several objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BatchResult {
-    /// Objects that failed, and the least delay of the retry if the cloud named one.
-    pub failed: BTreeMap<ObjectKey, Option<Duration>>,
+    /// Objects that failed.
+    pub failed: BTreeMap<ObjectKey, BatchFailure>,
     /// Objects that are reconciled again after this time, although nothing failed.
     pub requeue: BTreeMap<ObjectKey, Duration>,
-    /// Nothing could be reconciled; the whole scope is retried.
-    pub aborted: bool,
-    /// The least delay of the retry of an aborted reconcile, if the cloud named one.
-    pub retry_after: Option<Duration>,
+    /// Why nothing could be reconciled: the whole scope is retried.
+    pub aborted: Option<BatchFailure>,
     /// All objects are reconciled again by then, however long the period: something is withheld or out of sync.
     pub resync_after: Option<Duration>,
 }
@@ -200,11 +201,11 @@ async fn drive_as_leader<R: BatchReconciler, C>(
 async fn reconcile<R: BatchReconciler>(reconciler: &mut R, scope: BatchScope) -> BatchResult {
     let started = Instant::now();
     let (result, label) = match AssertUnwindSafe(reconciler.reconcile(scope)).catch_unwind().await {
-        Ok(result) if result.aborted || !result.failed.is_empty() => (result, "failed"),
+        Ok(result) if result.aborted.is_some() || !result.failed.is_empty() => (result, "failed"),
         Ok(result) => (result, "ok"),
         Err(_) => {
             error!(code = "ACCM0704", "the reconcile panicked; the controller retries it");
-            (BatchResult { aborted: true, ..BatchResult::default() }, "panicked")
+            (BatchResult { aborted: Some(("panic", None)), ..BatchResult::default() }, "panicked")
         }
     };
     metrics::reconcile(R::NAME, label, started.elapsed());
@@ -221,10 +222,10 @@ struct Schedule {
     resynced: Option<Instant>,
     /// Keys that are reconciled at a later time, none of which is dirty, and their failures in a row.
     later: BTreeMap<ObjectKey, Instant>,
-    failures: BTreeMap<ObjectKey, u32>,
+    failures: BTreeMap<ObjectKey, FailuresInARow>,
     /// The same for all objects together.
     resync_later: Option<Instant>,
-    resync_failures: u32,
+    resync_failures: FailuresInARow,
 }
 
 impl Schedule {
@@ -236,7 +237,7 @@ impl Schedule {
             later: BTreeMap::new(),
             failures: BTreeMap::new(),
             resync_later: None,
-            resync_failures: 0,
+            resync_failures: FailuresInARow::new(),
         }
     }
 
@@ -292,23 +293,24 @@ impl Schedule {
     }
 
     fn end(&mut self, scope: &BatchScope, result: BatchResult, now: Instant) {
-        let BatchResult { mut failed, requeue, aborted, retry_after, resync_after } = result;
-        match scope {
-            BatchScope::All if aborted => {
-                self.resync_failures += 1;
-                let delay = Backoff::SHORT.delay(self.resync_failures);
-                self.resync_later = Some(now + delay.max(retry_after.unwrap_or_default()));
+        let BatchResult { mut failed, requeue, aborted, resync_after } = result;
+        match (scope, aborted) {
+            (BatchScope::All, Some((kind, at_least))) => {
+                let failures = self.resync_failures.entry(kind).or_default();
+                *failures += 1;
+                let delay = Backoff::SHORT.delay(*failures);
+                self.resync_later = Some(now + delay.max(at_least.unwrap_or_default()));
             }
-            BatchScope::All => self.resync_failures = 0,
-            BatchScope::Keys(keys) if aborted => failed.extend(keys.iter().map(|key| (key.clone(), retry_after))),
-            BatchScope::Keys(_) => {}
+            (BatchScope::All, None) => self.resync_failures.clear(),
+            (BatchScope::Keys(keys), Some(why)) => failed.extend(keys.iter().map(|key| (key.clone(), why))),
+            (BatchScope::Keys(_), None) => {}
         }
         self.resync_later = self.resync_later.into_iter().chain(resync_after.map(|delay| now + delay)).min();
         self.failures.retain(|key, _| !scope.contains(key) || failed.contains_key(key));
         // What failed together is retried together, so that it shares calls again.
         let mut delays = BTreeMap::new();
-        for (key, at_least) in failed {
-            let failures = self.failures.entry(key.clone()).or_insert(0);
+        for (key, (kind, at_least)) in failed {
+            let failures = self.failures.entry(key.clone()).or_default().entry(kind).or_default();
             *failures += 1;
             let delay = *delays.entry(*failures).or_insert_with(|| Backoff::SHORT.delay(*failures));
             self.later.insert(key, now + delay.max(at_least.unwrap_or_default()));

@@ -219,7 +219,7 @@ impl NodeReconciler {
                 trouble.state = SyncState::Retrying;
             }
             out_of_sync.insert(view.name.clone(), trouble);
-            result.failed.insert(ObjectKey::cluster(&view.name), fault.retry_after);
+            result.failed.insert(ObjectKey::cluster(&view.name), (fault.kind.as_str(), fault.retry_after));
         }
         let Context { cluster, cloud, fence, .. } = &self.context;
         let patcher = NodePatcher { cluster, fence };
@@ -230,7 +230,7 @@ impl NodeReconciler {
         let apply = |(view, plan)| self.apply_one(executor, view, plan);
         for (now, in_sync) in for_each_limited(limit, plans, apply).await {
             if let Err(trouble) = in_sync {
-                result.failed.insert(ObjectKey::cluster(&now.name), None);
+                result.failed.insert(ObjectKey::cluster(&now.name), (trouble.kind(), None));
                 out_of_sync.insert(now.name.clone(), *trouble);
             }
             self.known.insert(now.name.clone(), now);

@@ -226,19 +226,19 @@ impl PvtzReconciler {
     }
 
     fn aborted(&self, trouble: &ZoneTrouble) -> BatchResult {
-        let retry_after = match trouble {
+        let why = match trouble {
             ZoneTrouble::Cloud(fault) => {
                 error!(code = "ACCM0601", %fault, "the zone cannot be read; no record is changed");
                 let text = format!("all names: the zone cannot be read, so no record is changed: {fault}");
                 self.reporter.alarm("SyncPrivateZoneFailed", 1, &text);
-                fault.retry_after
+                (fault.kind.as_str(), fault.retry_after)
             }
             ZoneTrouble::Unusable(text) => {
                 self.reporter.alarm("PrivateZoneUnusable", 1, &format!("no record is changed: {text}"));
-                Some(batch::RESYNC_WHILE_OUT_OF_SYNC)
+                ("unusable", Some(batch::RESYNC_WHILE_OUT_OF_SYNC))
             }
         };
-        BatchResult { aborted: true, retry_after, ..BatchResult::default() }
+        BatchResult { aborted: Some(why), ..BatchResult::default() }
     }
 
     /// The conflicts of Services and nodes, and the steps that are withheld.
@@ -276,7 +276,7 @@ impl PvtzReconciler {
         result: &mut BatchResult,
         out_of_sync: &mut OutOfSync,
     ) {
-        let mut stopped = BTreeMap::new();
+        let mut stopped = BTreeMap::<&str, Fault>::new();
         for step in steps.iter().take(MOST_WRITES) {
             let action = match step {
                 RecordStep::Add(_) => "add",
@@ -284,7 +284,7 @@ impl PvtzReconciler {
                 RecordStep::Delete { .. } => "delete",
             };
             if let Some(fault) = stopped.get(action) {
-                result.failed.entry(step.owner()).or_insert(None);
+                result.failed.entry(step.owner()).or_insert((fault.kind.as_str(), None));
                 out_of_sync.insert(step.owner().to_string(), failed(step, fault));
                 continue;
             }
@@ -293,7 +293,7 @@ impl PvtzReconciler {
                 Err(fault) => {
                     warn!(code = "ACCM0601", owner = %step.owner(), %step, %fault, "failed; the controller retries it");
                     out_of_sync.insert(step.owner().to_string(), failed(step, &fault));
-                    result.failed.insert(step.owner(), fault.retry_after);
+                    result.failed.insert(step.owner(), (fault.kind.as_str(), fault.retry_after));
                     if !concerns_one(fault.kind) {
                         stopped.insert(action, fault);
                     }

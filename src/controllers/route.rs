@@ -14,7 +14,7 @@ pub use self::networks::{NetworkFindings, look};
 pub use self::off::run_off;
 pub use self::orphans::orphans;
 pub use self::tables::{TablesFault, all_tables};
-use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
+use super::batch::{self, BatchFailure, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::instances::presence;
 use super::node_patch::{self, NodePatcher, PatchTarget};
 use super::reporter::{OutOfSync, Reporter, regarding, state, trouble, trouble_of_write};
@@ -276,8 +276,8 @@ impl RouteRun<'_> {
         self.result.requeue.insert(ObjectKey::cluster(node), after);
     }
 
-    fn failed(&mut self, node: &str, trouble: ObjectTrouble, retry_after: Option<Duration>) {
-        self.result.failed.insert(ObjectKey::cluster(node), retry_after);
+    fn failed(&mut self, node: &str, trouble: ObjectTrouble, failure: BatchFailure) {
+        self.result.failed.insert(ObjectKey::cluster(node), failure);
         self.out_of_sync.insert(node.to_owned(), trouble);
     }
 }
@@ -331,9 +331,9 @@ impl RouteReconciler {
         error!(code = "ACCM0205", %fault, "the route tables cannot be read; no route is changed");
         let text = format!("Reconciling route error: the route tables cannot be read, so no route is changed: {fault}");
         self.reporter.alarm("SyncRouteFailed", 1, &text);
-        let (retry_after, passes) = match fault {
-            TablesFault::Cloud(fault) => (fault.retry_after, fault.passes()),
-            TablesFault::None { .. } | TablesFault::Several { .. } => (None, false),
+        let (why, passes) = match fault {
+            TablesFault::Cloud(fault) => ((fault.kind.as_str(), fault.retry_after), fault.passes()),
+            TablesFault::None { .. } | TablesFault::Several { .. } => (("unusable", None), false),
         };
         let trouble = ObjectTrouble { state: state(passes), ..trouble("SyncRouteFailed", text) };
         let views = self.nodes.all();
@@ -344,7 +344,7 @@ impl RouteReconciler {
         let none = BatchScope::Keys(BTreeSet::new());
         let out_of_sync = waiting.map(|node| (node, trouble.clone())).collect();
         self.reporter.out_of_sync("nodes", (&none, began), out_of_sync, |_| true);
-        BatchResult { aborted: true, retry_after, ..BatchResult::default() }
+        BatchResult { aborted: Some(why), ..BatchResult::default() }
     }
 
     /// How many entries were removed within this period.
@@ -429,7 +429,7 @@ impl RouteReconciler {
         let Context { cloud, fence, .. } = &self.context;
         let written = execute::delete(&cloud.vpc, fence, &items, run.config.route.batch_size).await;
         let mut uncertain = BTreeSet::new();
-        let (unknown, retry_after) = (written.trouble("DeleteRouteFailed"), written.retry_after());
+        let (unknown, failure) = (written.trouble("DeleteRouteFailed"), written.failure());
         for (step, fate) in steps.into_iter().zip(written.fates) {
             let node = step.node();
             match fate {
@@ -447,12 +447,16 @@ impl RouteReconciler {
                 ItemFate::Refused { kind, cause, message } => {
                     warn!(code = "ACCM0204", node, %step, fault = %message, "failed; the controller retries it");
                     let told = trouble("DeleteRouteFailed", format!("Could not {step}: {message}"));
-                    run.failed(node, ObjectTrouble { cause, state: state(execute::passes(kind)), ..told }, None);
+                    run.failed(
+                        node,
+                        ObjectTrouble { cause, state: state(execute::passes(kind)), ..told },
+                        (kind.as_str(), None),
+                    );
                 }
                 ItemFate::Unknown => {
                     // What may have been removed counts as removed.
                     self.removed.push_back(run.started);
-                    run.failed(node, unknown.clone(), retry_after);
+                    run.failed(node, unknown.clone(), failure);
                     uncertain.extend(step.item().map(|item| (item.table_id.clone(), item.destination)));
                 }
             }
@@ -472,7 +476,7 @@ impl RouteReconciler {
         if !written.fates.iter().all(|fate| matches!(fate, ItemFate::Done)) {
             self.cache.invalidate();
         }
-        let (unknown, retry_after) = (written.trouble("CreateRouteFailed"), written.retry_after());
+        let (unknown, failure) = (written.trouble("CreateRouteFailed"), written.failure());
         for ((step, item), fate) in steps.into_iter().zip(&items).zip(written.fates) {
             let node = step.node();
             match fate {
@@ -488,7 +492,7 @@ impl RouteReconciler {
                     run.requeue(node, RECHECK_AFTER);
                 }
                 ItemFate::Refused { kind, cause, message } => self.not_created(step, kind, (cause, &message), run),
-                ItemFate::Unknown => run.failed(node, unknown.clone(), retry_after),
+                ItemFate::Unknown => run.failed(node, unknown.clone(), failure),
             }
         }
     }
@@ -522,7 +526,7 @@ impl RouteReconciler {
         let explained = if kind == FaultKind::Exists { not_listed(destination, fault) } else { fault.to_owned() };
         let message = format!("Error creating route entry in {table_id}: {explained}");
         let told = trouble("CreateRouteFailed", message);
-        run.failed(node, ObjectTrouble { cause, state: state(passes), ..told }, None);
+        run.failed(node, ObjectTrouble { cause, state: state(passes), ..told }, (kind.as_str(), None));
     }
 
     async fn write_conditions(&mut self, plan: &RoutePlan, run: &mut RouteRun<'_>) {
@@ -548,7 +552,7 @@ impl RouteReconciler {
                     warn!(code = "ACCM0761", node, %fault, "the condition NetworkUnavailable could not be written; the controller retries it");
                     let message = format!("the condition NetworkUnavailable could not be written: {fault}");
                     let told = ObjectTrouble { message, ..trouble_of_write("SyncNodeFailed", &fault, "nodes") };
-                    run.failed(&node, told, None);
+                    run.failed(&node, told, (fault.as_str(), None));
                 }
             }
         }

@@ -179,7 +179,7 @@ impl BatchReconciler for VolumeReconciler {
                 }
                 Finding::Problem(problem) => problems.push((view, problem)),
                 Finding::Fault(fault) => {
-                    result.failed.insert(ObjectKey::cluster(&view.name), fault.retry_after);
+                    result.failed.insert(ObjectKey::cluster(&view.name), (fault.kind.as_str(), fault.retry_after));
                     out_of_sync.insert(view.name.clone(), trouble_of("VolumeLabelsFailed", &fault));
                     unanswered = Some(fault);
                 }
@@ -195,7 +195,7 @@ impl BatchReconciler for VolumeReconciler {
                 Ok(()) => {}
                 Err(NotWritten::Problem(problem)) => problems.push((view, problem)),
                 Err(NotWritten::Retried(trouble)) => {
-                    result.failed.insert(ObjectKey::cluster(&view.name), None);
+                    result.failed.insert(ObjectKey::cluster(&view.name), (trouble.kind(), None));
                     out_of_sync.insert(view.name.clone(), *trouble);
                 }
             }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::time::{DelayQueue, delay_queue};
 use tracing::{error, warn};
 
-use super::backoff::Backoff;
+use super::backoff::{Backoff, FailuresInARow};
 use super::reconciling;
 use crate::plan::inputs::ObjectKey;
 use crate::telemetry::activity::ReconcileStart;
@@ -173,24 +173,23 @@ async fn reconcile<R: ObjectReconciler>(reconciler: Arc<R>, key: ObjectKey) -> (
     (key, result)
 }
 
-/// FailuresInARow of one key since it was last in sync.
+/// What is known of a key that is not in sync.
 #[derive(Debug)]
-struct FailuresInARow {
-    /// How often each kind has failed: waits for one kind do not make those for another longer.
-    counts: BTreeMap<&'static str, u32>,
+struct FailedKey {
+    in_a_row: FailuresInARow,
     lacks_quota_for: Option<&'static str>,
     /// Until when the last one waits, unless the object changes.
     until: Instant,
 }
 
-impl FailuresInARow {
+impl FailedKey {
     fn none(now: Instant) -> Self {
-        Self { counts: BTreeMap::new(), lacks_quota_for: None, until: now }
+        Self { in_a_row: FailuresInARow::new(), lacks_quota_for: None, until: now }
     }
 
     /// One more; gives how long to wait.
     fn add(&mut self, failure: RetriedFailure, now: Instant) -> Duration {
-        let count = self.counts.entry(failure.kind).or_default();
+        let count = self.in_a_row.entry(failure.kind).or_default();
         // A change began this reconcile: many changes during a short outage must not make the wait after it long.
         *count = if now < self.until { (*count).max(1) } else { *count + 1 };
         let delay = failure.backoff.delay(*count).min(failure.latest);
@@ -214,7 +213,7 @@ struct Queue {
     started: VecDeque<(Instant, ObjectKey)>,
     /// The last of these for each key.
     started_at: HashMap<ObjectKey, Instant>,
-    failures: BTreeMap<ObjectKey, FailuresInARow>,
+    failures: BTreeMap<ObjectKey, FailedKey>,
     timers: DelayQueue<ObjectKey>,
     timer_of: HashMap<ObjectKey, delay_queue::Key>,
 }
@@ -293,7 +292,7 @@ impl Queue {
         let changed = self.active.remove(&key).unwrap_or(false);
         let delay = if let ReconcileResult::Failed(failure) = result {
             let now = Instant::now();
-            Some(self.failures.entry(key.clone()).or_insert_with(|| FailuresInARow::none(now)).add(failure, now))
+            Some(self.failures.entry(key.clone()).or_insert_with(|| FailedKey::none(now)).add(failure, now))
         } else {
             self.failures.remove(&key);
             if let ReconcileResult::RequeueAfter(delay) = result { Some(delay) } else { None }

@@ -146,7 +146,7 @@ async fn a_change_during_a_reconcile_gets_its_own() {
 #[tokio::test(start_paused = true)]
 async fn failures_back_off_each_by_itself() {
     let bench = start(Duration::ZERO, |number, _| match number {
-        1..4 => BatchResult { failed: [(key("bad"), None)].into(), ..BatchResult::default() },
+        1..4 => BatchResult { failed: [(key("bad"), ("busy", None))].into(), ..BatchResult::default() },
         _ => BatchResult::default(),
     });
     tokio::time::sleep(100 * SECOND).await;
@@ -160,8 +160,28 @@ async fn failures_back_off_each_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_kind_of_failure_begins_with_the_shortest_wait() {
+    let kind = |number| if number < 6 { "denied" } else { "busy" };
+    for whole in [true, false] {
+        let bench = start(Duration::ZERO, move |number, _| match (number, whole) {
+            (1..8, true) => BatchResult { aborted: Some((kind(number), None)), ..BatchResult::default() },
+            (1..8, false) => {
+                BatchResult { failed: [(key("bad"), (kind(number), None))].into(), ..BatchResult::default() }
+            }
+            _ => BatchResult::default(),
+        });
+        tokio::time::sleep(100 * SECOND).await;
+        let reconciles = bench.reconciles();
+        for (pair, nominal) in reconciles.windows(2).zip([1, 2, 4, 8, 16, 1, 2]) {
+            let delay = pair[1].1 - pair[0].1;
+            assert!(delay <= nominal * SECOND + SECOND / 10, "{whole}, {nominal}: {reconciles:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_failed_together_is_retried_together() {
-    let many = || (0..50).map(|number| (key(&number.to_string()), None)).collect();
+    let many = || (0..50).map(|number| (key(&number.to_string()), ("busy", None))).collect();
     let bench = start(Duration::ZERO, move |number, _| match number {
         1..4 => BatchResult { failed: many(), ..BatchResult::default() },
         _ => BatchResult::default(),
@@ -181,7 +201,7 @@ async fn what_failed_together_is_retried_together() {
 async fn a_retry_after_is_kept() {
     let bench = start(Duration::ZERO, |number, _| match number {
         1 => BatchResult {
-            failed: [(key("a"), Some(30 * SECOND))].into(),
+            failed: [(key("a"), ("busy", Some(30 * SECOND)))].into(),
             requeue: [(key("b"), 2 * SECOND)].into(),
             ..BatchResult::default()
         },
@@ -197,7 +217,9 @@ async fn a_retry_after_is_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn an_aborted_reconcile_retries_its_whole_scope() {
-    let bench = start(Duration::ZERO, |number, _| BatchResult { aborted: number % 2 == 1, ..BatchResult::default() });
+    let aborted = |number| (number % 2 == 1).then_some(("busy", None));
+    let bench =
+        start(Duration::ZERO, move |number, _| BatchResult { aborted: aborted(number), ..BatchResult::default() });
     tokio::time::sleep(10 * SECOND).await;
     assert_eq!(
         bench.reconciles().iter().map(|(scope, _)| scope.clone()).collect::<Vec<_>>(),
@@ -213,10 +235,8 @@ async fn an_aborted_reconcile_retries_its_whole_scope() {
 
 #[tokio::test(start_paused = true)]
 async fn an_aborted_reconcile_waits_for_its_retry_after() {
-    let retry_after = Some(20 * SECOND);
     let bench = start(Duration::ZERO, move |number, _| BatchResult {
-        aborted: number == 1,
-        retry_after,
+        aborted: (number == 1).then_some(("busy", Some(20 * SECOND))),
         ..BatchResult::default()
     });
     tokio::time::sleep(100 * SECOND).await;

@@ -138,7 +138,7 @@ impl NodeRemover {
                 }
                 RemovalDecision::Remove => {
                     if !remove_one(context, reporter, missing, rules.grace).await {
-                        result.failed.insert(key, None);
+                        result.failed.insert(key, ("removal", None));
                     }
                 }
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::alibaba::vpc::{ItemFault, Vpc};
 use crate::alibaba::{Fault, FaultKind};
+use crate::controllers::batch::BatchFailure;
 use crate::controllers::reporter::{state, trouble, trouble_of};
 use crate::fence::Fence;
 use crate::plan::route::entry::RouteItem;
@@ -47,9 +48,9 @@ impl WriteResult {
         }
     }
 
-    /// How long to wait before the retry, if the cloud named it.
-    pub(super) fn retry_after(&self) -> Option<Duration> {
-        self.fault.as_ref().and_then(|fault| fault.retry_after)
+    /// How items that are [`ItemFate::Unknown`] failed.
+    pub(super) fn failure(&self) -> BatchFailure {
+        self.fault.as_ref().map_or(("untried", None), |fault| (fault.kind.as_str(), fault.retry_after))
     }
 
     /// What is wrong with the nodes of items that are [`ItemFate::Unknown`].
@@ -227,7 +228,7 @@ mod tests {
             .await;
             assert_eq!(*calls.lock(), 1, "{kind:?}");
             assert!(result.fates.iter().all(|fate| matches!(fate, ItemFate::Unknown)), "{kind:?}");
-            assert_eq!(result.retry_after(), Some(Duration::from_secs(7)));
+            assert_eq!(result.failure().1, Some(Duration::from_secs(7)));
         }
     }
 }

@@ -53,6 +53,13 @@ pub struct ObjectTrouble {
     pub began: Option<Timestamp>,
 }
 
+impl ObjectTrouble {
+    /// What failed, in a word.
+    pub(crate) fn kind(&self) -> &'static str {
+        self.call.as_ref().map_or(self.reason, |call| call.kind)
+    }
+}
+
 /// What the manual of events says about a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct EventAdvice {
