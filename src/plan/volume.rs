@@ -210,8 +210,8 @@ pub fn line(volume: &VolumeView, kind: LineKind, text: String) -> PlanLine {
 pub enum VolumeProblem {
     /// The handle is not the id of a disk.
     #[error(
-        "{field} is {given:?}, but should be the id of a disk, such as d-bp1example; create the PersistentVolume again with it, \
-         since the field cannot be changed"
+        "{field}: Invalid value: {given:?}: must be the id of a disk, such as d-bp1example; create the PersistentVolume again \
+         with it, since the field cannot be changed"
     )]
     Handle {
         /// Where it was given.
@@ -232,8 +232,8 @@ pub enum VolumeProblem {
     },
     /// Somebody stated another place.
     #[error(
-        "the label {key} is {stated:?}, but the disk {disk} is in {is}; correct the label, or remove it and the controller sets \
-         it. Until then the volume stays as it is"
+        "metadata.labels[{key}]: Invalid value: {stated:?}: the disk {disk} is in {is}; correct the label, or remove it and the \
+         controller sets it. Until then the volume stays as it is"
     )]
     Label {
         /// Key of the label.

@@ -7,7 +7,7 @@ use thiserror::Error;
 pub enum NodeProblem {
     /// Nothing matches a node without providerID.
     #[error(
-        "spec.providerID is empty, and no instance in {vpc} has the node's internal address, id or name; set \
+        "spec.providerID: Required value: no instance in {vpc} has the node's internal address, id or name; set \
          spec.providerID to REGION.INSTANCE_ID, or let the kubelet report an internal address"
     )]
     NotFound {
@@ -15,11 +15,11 @@ pub enum NodeProblem {
         vpc: String,
     },
     /// Discovery is switched off.
-    #[error("spec.providerID is empty and node.discover is off; set spec.providerID to REGION.INSTANCE_ID")]
+    #[error("spec.providerID: Required value: node.discover is off; set spec.providerID to REGION.INSTANCE_ID")]
     Undiscovered,
     /// Several instances match a node without providerID.
     #[error(
-        "spec.providerID is empty, and more than one instance could be this node ({}); set spec.providerID to \
+        "spec.providerID: Required value: more than one instance could be this node ({}); set spec.providerID to \
          REGION.INSTANCE_ID",
         .instances.join(", ")
     )]
@@ -53,7 +53,8 @@ pub enum NodeProblem {
     },
     /// The kubelet's `--node-ip` is none of the instance's.
     #[error(
-        "the kubelet runs with the address {given}, which the instance does not have (it has {}); correct --node-ip",
+        "metadata.annotations[alpha.kubernetes.io/provided-node-ip]: Invalid value: {given:?}: the instance has other \
+         addresses ({}); correct --node-ip of the kubelet",
         .known.join(", ")
     )]
     ProvidedIpUnknown {
@@ -63,7 +64,9 @@ pub enum NodeProblem {
         known: Vec<String>,
     },
     /// The annotation holds something else than one or two addresses.
-    #[error("annotation alpha.kubernetes.io/provided-node-ip is {given:?}; one or two addresses are allowed")]
+    #[error(
+        "metadata.annotations[alpha.kubernetes.io/provided-node-ip]: Invalid value: {given:?}: must be one or two addresses"
+    )]
     ProvidedIpMalformed {
         /// As annotated.
         given: String,

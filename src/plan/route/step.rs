@@ -122,13 +122,15 @@ impl RouteStep {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RouteProblem {
     /// The CIDR cannot be parsed.
-    #[error("pod CIDR {given:?} cannot be routed; an IPv4 or IPv6 network is needed")]
+    #[error("spec.podCIDRs: Invalid value: {given:?}: must be an IPv4 or IPv6 network")]
     Malformed {
         /// As in `spec.podCIDRs`.
         given: String,
     },
     /// Outside `route.cluster_cidrs`.
-    #[error("pod CIDR {cidr} is outside route.cluster_cidrs ({allowed}); no route is created")]
+    #[error(
+        "spec.podCIDRs: Invalid value: \"{cidr}\": must be in route.cluster_cidrs ({allowed}); no route is created"
+    )]
     Outside {
         /// The pod CIDR.
         cidr: IpNet,
@@ -136,7 +138,10 @@ pub enum RouteProblem {
         allowed: String,
     },
     /// Two nodes, one CIDR.
-    #[error("pod CIDR {cidr} is also that of node {other}; no route is created until one of them is removed")]
+    #[error(
+        "spec.podCIDRs: Duplicate value: \"{cidr}\": node {other} has it, too; no route is created until one of the nodes is \
+         removed"
+    )]
     Shared {
         /// The pod CIDR.
         cidr: IpNet,
