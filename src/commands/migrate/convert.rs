@@ -116,7 +116,7 @@ pub(super) fn convert(mut official: Official, saves_keys: bool) -> Result<Migrat
     }
     match &official.variables {
         Some(variables) => variables.iter().for_each(|stated| draft.take(stated)),
-        None => draft.notes.push(unseen_variables()),
+        None => draft.notes.extend([unseen_variables(), LEFT_BEHIND.to_owned()]),
     }
     draft.choose_controllers(&official);
     draft.choose_lock(&official);
@@ -125,11 +125,16 @@ pub(super) fn convert(mut official: Official, saves_keys: bool) -> Result<Migrat
     draft.finish(key_files)
 }
 
+/// What the official manifests make for the official controller; the cluster says what there really is.
+const LEFT_BEHIND: &str = "once neither the official controller nor a rollback is needed, these may go, if nothing else uses them: \
+    ServiceAccount kube-system/cloud-controller-manager; ClusterRole and ClusterRoleBinding system:cloud-controller-manager; \
+    --from-cluster names what there is";
+
 /// Files alone do not have what the container of the official controller is given.
 fn unseen_variables() -> String {
     let names: Vec<&str> = VARIABLES.iter().map(|setting| setting.name).collect();
     format!(
-        "the variables of its container were not seen; --from-cluster reads them, or compare them with          config/migration.md: {}",
+        "the variables of its container were not seen; --from-cluster reads them, or compare them with config/migration.md: {}",
         names.join(", ")
     )
 }

@@ -143,9 +143,11 @@ fn every_variable_of_the_container_is_taken_over_or_noted() {
     let notes = notes.join("\n");
     assert!(notes.contains("HTTPS_PROXY: proxies count here, too") && !notes.contains("3128"), "{notes}");
     assert!(notes.contains("TZ: no variable of the official controller"), "{notes}");
-    assert!(!notes.contains("were not seen"), "{notes}");
+    assert!(!notes.contains("were not seen") && !notes.contains("these may go"), "{notes}");
     let by_files = migrated(&[], "").notes.join("\n");
-    assert!(by_files.contains("were not seen") && by_files.contains("SERVICE_FORCE_BACKEND_ENI"), "{by_files}");
+    for part in ["were not seen", "SERVICE_FORCE_BACKEND_ENI", "ClusterRoleBinding system:cloud-controller-manager"] {
+        assert!(by_files.contains(part), "{part}: {by_files}");
+    }
 }
 
 #[test]
@@ -248,7 +250,8 @@ fn the_flags_and_the_config_of_the_documented_manifest() {
         uid: no helper program runs; assume a role of the other account instead; set manually if needed: cloud.credentials.role_arn
         serviceMaxConcurrentReconciles: 100 cannot be taken over as it is; service.concurrency is 64
         serviceMaxConcurrentReconciles: 100 cannot be taken over as it is; nlb.concurrency is 64
-        the variables of its container were not seen; --from-cluster reads them, or compare them with          config/migration.md: ACCESS_KEY_ID, ACCESS_KEY_SECRET, SERVICE_FORCE_BACKEND_ENI, ECS_ENDPOINT, VPC_ENDPOINT, SLB_ENDPOINT, NLB_ENDPOINT, METADATA_ENDPOINT, ALICLOUD_CLIENT_SCHEME, EFLO_CONTROLLER_ENDPOINT, X-ACSPROXY-ASCM-CONTEXT, ALIBABA_CLOUD_ROLE_ARN, ALIBABA_CLOUD_OIDC_PROVIDER_ARN, ALIBABA_CLOUD_OIDC_TOKEN_FILE, ALIBABA_CLOUD_ROLE_SESSION_NAME, HTTP_PROXY, HTTPS_PROXY, NO_PROXY, KUBECONFIG, KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT, POD_NAME, POD_NAMESPACE
+        the variables of its container were not seen; --from-cluster reads them, or compare them with config/migration.md: ACCESS_KEY_ID, ACCESS_KEY_SECRET, SERVICE_FORCE_BACKEND_ENI, ECS_ENDPOINT, VPC_ENDPOINT, SLB_ENDPOINT, NLB_ENDPOINT, METADATA_ENDPOINT, ALICLOUD_CLIENT_SCHEME, EFLO_CONTROLLER_ENDPOINT, X-ACSPROXY-ASCM-CONTEXT, ALIBABA_CLOUD_ROLE_ARN, ALIBABA_CLOUD_OIDC_PROVIDER_ARN, ALIBABA_CLOUD_OIDC_TOKEN_FILE, ALIBABA_CLOUD_ROLE_SESSION_NAME, HTTP_PROXY, HTTPS_PROXY, NO_PROXY, KUBECONFIG, KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT, POD_NAME, POD_NAMESPACE
+        once neither the official controller nor a rollback is needed, these may go, if nothing else uses them: ServiceAccount kube-system/cloud-controller-manager; ClusterRole and ClusterRoleBinding system:cloud-controller-manager; --from-cluster names what there is
         --controllers: ingress is not part of this program"#]].assert_eq(&migration.notes.join("\n"));
     let keys: Vec<_> = migration.key_files.iter().map(|(name, secret)| (*name, secret.expose())).collect();
     assert_eq!(keys, [("access-key-id", "LTAIkey"), ("access-key-secret", "secret")]);
