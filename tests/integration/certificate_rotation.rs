@@ -16,19 +16,19 @@ use tokio_rustls::TlsAcceptor;
 use crate::harness::{HASTE, World, address, get, is_ready};
 
 /// Signs certificates.
-struct Authority {
-    certificate: Certificate,
+pub(crate) struct Authority {
+    pub(crate) certificate: Certificate,
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// A certificate with its key.
-struct Identity {
+pub(crate) struct Identity {
     certificate: Certificate,
     key: KeyPair,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut parameters = CertificateParams::new(Vec::new()).unwrap();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
@@ -37,23 +37,28 @@ impl Authority {
     }
 
     fn sign(&self) -> Identity {
+        self.sign_for("127.0.0.1")
+    }
+
+    /// A certificate for this address or name.
+    pub(crate) fn sign_for(&self, name: &str) -> Identity {
         let key = KeyPair::generate().unwrap();
-        let parameters = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
         Identity { certificate: parameters.signed_by(&key, &self.issuer).unwrap(), key }
     }
 }
 
 /// TLS in front of a server that has none. Who is let in, and who it says that it is, can change.
-struct Front {
-    port: u16,
+pub(crate) struct Front {
+    pub(crate) port: u16,
     config: Arc<RwLock<Arc<ServerConfig>>>,
     /// Counts how often all connections were cut.
     cut: watch::Sender<u32>,
 }
 
 impl Front {
-    async fn before(target: &str, identity: &Identity, clients: Option<&Authority>) -> Self {
-        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    pub(crate) fn before(target: &str, identity: &Identity, clients: Option<&Authority>) -> Self {
+        let listener = listener();
         let port = listener.local_addr().unwrap().port();
         let config = Arc::new(RwLock::new(tls(identity, clients)));
         let (cut, cuts) = watch::channel(0);
@@ -87,6 +92,13 @@ impl Front {
     }
 }
 
+/// A socket on a free port. Must be called in a runtime.
+pub(crate) fn listener() -> tokio::net::TcpListener {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    tokio::net::TcpListener::from_std(listener).unwrap()
+}
+
 /// Without `clients` nobody is asked for a certificate.
 fn tls(identity: &Identity, clients: Option<&Authority>) -> Arc<ServerConfig> {
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -115,7 +127,7 @@ fn put(folder: &Path, name: &str, text: &str) {
 }
 
 /// Where the API server listens without TLS.
-fn address_of(world: &World) -> String {
+pub(crate) fn address_of(world: &World) -> String {
     let plain = std::fs::read_to_string(world.folder().join("kubeconfig")).unwrap();
     plain.split("http://").nth(1).unwrap().split(['"', '\n', '\'']).next().unwrap().to_owned()
 }
@@ -136,7 +148,7 @@ fn project(folder: &Path, files: &[(&str, &str)]) {
     std::fs::rename(folder.join("..data_tmp"), folder.join("..data")).unwrap();
 }
 
-fn kubeconfig(port: u16, authority: &str, user: &str) -> String {
+pub(crate) fn kubeconfig(port: u16, authority: &str, user: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: it\n\
          clusters: [{{name: it, cluster: {{server: 'https://127.0.0.1:{port}', {authority}}}}}]\n\
@@ -152,7 +164,7 @@ async fn it_goes_on_with_new_certificates_when_the_old_ones_are_refused() {
     let target = address_of(&world);
     let [servers, other_servers, clients, other_clients, last_clients] = [(); 5].map(|()| Authority::new());
     let (server, client) = (servers.sign(), clients.sign());
-    let front = Front::before(&target, &server, Some(&clients)).await;
+    let front = Front::before(&target, &server, Some(&clients));
     let files = "client-certificate: client.crt, client-key: client.key";
     put(&folder, "kubeconfig", &kubeconfig(front.port, "certificate-authority: ca.crt", files));
     put(&folder, "ca.crt", &servers.certificate.pem());
@@ -228,7 +240,7 @@ async fn a_pod_goes_on_with_its_new_token_authority_and_configuration() {
     let (servers, other_servers) = (Authority::new(), Authority::new());
     let server = servers.sign();
     world.testbed.cluster.admit("first-token", "ccm");
-    let front = Front::before(&address_of(&world), &server, None).await;
+    let front = Front::before(&address_of(&world), &server, None);
     let port = front.port.to_string();
     let variables = [("KUBERNETES_SERVICE_HOST", "127.0.0.1"), ("KUBERNETES_SERVICE_PORT", port.as_str())];
     let secret = world.folder().join("access-key-secret").display().to_string();

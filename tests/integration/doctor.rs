@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use sim::cloud::{AccessKey, Fault, LoadBalancer, RouteEntry};
 use sim::cluster::{NodeSpec, Version};
 use sim::testbed::{ACCESS_KEY, CLUSTER_ID, REGION, ROUTE_TABLE, Testbed, VPC, instance};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use crate::certificate_rotation::{Authority, Front, address_of, kubeconfig, listener};
 use crate::harness::{ALL, EVERY, HASTE, World, address, is_ready};
 use crate::permissions::documents;
 use crate::service_features::key;
@@ -24,6 +26,7 @@ const USER: &str = "kubernetes-admin";
 struct BrokenWorld {
     name: &'static str,
     controllers: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
     breaks: fn(&World),
     /// What the first line says, after the severity.
     cause: &'static str,
@@ -33,7 +36,7 @@ struct BrokenWorld {
 }
 
 const fn broken(name: &'static str, breaks: fn(&World), cause: &'static str, code: i32) -> BrokenWorld {
-    BrokenWorld { name, controllers: ALL, breaks, cause, code, remedy: None }
+    BrokenWorld { name, controllers: ALL, environment: &[], breaks, cause, code, remedy: None }
 }
 
 impl BrokenWorld {
@@ -47,12 +50,18 @@ impl BrokenWorld {
         self
     }
 
+    /// With these variables in the environment of the first look.
+    const fn beside(mut self, environment: &'static [(&'static str, &'static str)]) -> Self {
+        self.environment = environment;
+        self
+    }
+
     /// What is wrong with the answer of `doctor`; `None` if nothing is.
     async fn judge(&self) -> Option<String> {
-        let Self { name, controllers, breaks, cause, code, remedy } = self;
+        let Self { name, controllers, environment, breaks, cause, code, remedy } = self;
         let world = healthy(controllers).await;
         breaks(&world);
-        let (page, ended) = doctor(&world).await;
+        let (page, ended) = doctor_with(&world, environment).await;
         if !first_line(&page).contains(cause) || ended != Some(*code) {
             return Some(format!("{name}: {cause:?} with code {code} is not said first, but with {ended:?}:\n{page}"));
         }
@@ -91,6 +100,35 @@ fn rewrite_kubeconfig(world: &World, from: &str, to: &str) {
     std::fs::write(&path, std::fs::read_to_string(&path).unwrap().replace(from, to)).unwrap();
 }
 
+/// Lets an API server with TLS, whose certificate names this, stand before the one that has none. The kubeconfig trusts the
+/// authority of that certificate, or another.
+fn demand_tls(world: &World, name: &str, is_trusted: bool) {
+    let authority = Authority::new();
+    // Dropping it would cut its connections.
+    let port = Box::leak(Box::new(Front::before(&address_of(world), &authority.sign_for(name), None))).port;
+    let trusted = if is_trusted { authority } else { Authority::new() };
+    std::fs::write(world.folder().join("ca.crt"), trusted.certificate.pem()).unwrap();
+    std::fs::write(world.folder().join("kubeconfig"), kubeconfig(port, "certificate-authority: ca.crt", "")).unwrap();
+}
+
+/// Answers as a server with TLS that is written in Go answers to HTTP.
+fn answer_that_tls_is_needed(world: &World) {
+    let listener = listener();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 4096];
+            let read = stream.read(&mut request).await.unwrap_or_default();
+            let answer = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+            if read > 0 {
+                let _ = stream.write_all(answer).await;
+            }
+        }
+    });
+    let text = kubeconfig(port, "", "").replace("https://", "http://").replace(", }", "}");
+    std::fs::write(world.folder().join("kubeconfig"), text).unwrap();
+}
+
 fn add_node(world: &World, number: u8, provider_id: &str, cidr: &str) {
     let spec = NodeSpec::new(&format!("node-{number}")).provider_id(provider_id);
     let spec = if cidr.is_empty() { spec } else { spec.pod_cidr(cidr) };
@@ -99,7 +137,12 @@ fn add_node(world: &World, number: u8, provider_id: &str, cidr: &str) {
 
 /// What `doctor` prints, and its exit code.
 async fn doctor(world: &World) -> (String, Option<i32>) {
-    let output = world.run(&["doctor"]).await;
+    doctor_with(world, &[]).await
+}
+
+/// The same with environment variables.
+async fn doctor_with(world: &World, environment: &[(&str, &str)]) -> (String, Option<i32>) {
+    let output = world.run_with(&["doctor"], environment).await;
     let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
     (text, output.status.code())
 }
@@ -405,6 +448,13 @@ async fn of_broken_ways_to_the_cloud_the_cause_is_named_first() {
         )
         .repaired(|world| world.rewrite(|text| text.replace("slb = \"127.0.0.1:1\" # ", "slb = \"127.0.0.1:"))),
         broken(
+            "a proxy in the environment that is not there",
+            |_| {},
+            "does not answer through the proxy of HTTP_PROXY",
+            1,
+        )
+        .beside(&[("HTTP_PROXY", "http://127.0.0.1:1")]),
+        broken(
             "an endpoint that speaks no TLS",
             |world| world.rewrite(|text| text.replace("scheme = \"http\"", "scheme = \"https\"")),
             "endpoints: https://127.0.0.1:",
@@ -455,6 +505,24 @@ async fn of_broken_clusters_the_cause_is_named_first() {
             1,
         )
         .repaired(|world| rewrite_kubeconfig(world, "https://", "http://")),
+        broken(
+            "an authority of the API server that is not known",
+            |world| demand_tls(world, "127.0.0.1", false),
+            "kubernetes: an unknown CA has signed the certificate of the API server",
+            1,
+        ),
+        broken(
+            "a certificate of the API server for another name",
+            |world| demand_tls(world, "elsewhere.example", true),
+            "kubernetes: the certificate of the API server is not valid for this address and this time",
+            1,
+        ),
+        broken(
+            "http for https",
+            answer_that_tls_is_needed,
+            "kubernetes: the API server speaks TLS, and the configured address begins with http://",
+            1,
+        ),
         broken(
             "a certificate file that is not there",
             |world| rewrite_kubeconfig(world, "cluster: { ", "cluster: { certificate-authority: none, "),

@@ -184,7 +184,7 @@ pub(super) fn findings(facts: &CloudFacts, services: &[Arc<ServiceView>], config
         found.extend(sections.map(|section| section.unknown("the place is not known")));
         return found;
     };
-    found.extend(endpoints(&facts.hosts));
+    found.extend(endpoints(&facts.hosts, &facts.proxies));
     found.extend((!facts.proxies.is_empty()).then(|| {
         let what = format!("{}: calls to the cloud go through a proxy", facts.proxies.join(", "));
         Requirement::Endpoints.note(what).repair("list hosts without a proxy in NO_PROXY: docs/running.md#proxies")
@@ -231,12 +231,14 @@ fn place(facts: &CloudFacts) -> Vec<CheckResult> {
     }]
 }
 
-fn endpoints(hosts: &[Host]) -> Vec<CheckResult> {
+fn endpoints(hosts: &[Host], proxies: &[&str]) -> Vec<CheckResult> {
+    let through =
+        if proxies.is_empty() { String::new() } else { format!(" through the proxy of {}", proxies.join(", ")) };
     let each = |host: &Host| {
         let products = host.products.iter().copied().collect::<Vec<_>>().join(", ");
         match &host.answer {
             Ok(_) => Requirement::Endpoints.ok(format!("{} answers ({products})", host.url)),
-            Err(why) => Requirement::Endpoints.error(format!("{} does not answer ({products})", host.url)).seen(why).repair(
+            Err(why) => Requirement::Endpoints.error(format!("{} does not answer{through} ({products})", host.url)).seen(why).repair(
                 "let this machine reach it: DNS, routes, HTTPS_PROXY, certificates of a proxy that opens TLS; without a way to \
                  the Internet set cloud.endpoints.network = \"vpc\"",
             ),
