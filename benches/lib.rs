@@ -258,8 +258,8 @@ fn endpoint_moved(nodes: usize) -> Work {
         node: Some(format!("node-{node}").into()),
         pod: None,
         hostname: None,
-        ready: Some(true),
-        serving: Some(true),
+        ready: true,
+        serving: true,
         terminating: false,
         ports: [("web".to_owned(), 8080)].into(),
     };

@@ -349,8 +349,8 @@ pub(super) fn endpoints(object: Value) -> Result<EndpointsView, serde_json::Erro
                 node: address.node_name.map(Arc::from),
                 pod: pod_of(address.target_ref),
                 hostname: address.hostname.map(Arc::from),
-                ready: Some(ready),
-                serving: None,
+                ready,
+                serving: true,
                 terminating: false,
                 ports: ports.clone(),
             })
@@ -422,8 +422,8 @@ pub(super) fn slice(mut object: Value) -> Result<EndpointsView, serde_json::Erro
             node: endpoint.node_name.or_else(|| endpoint.deprecated_topology.and_then(host)).map(&mut shared),
             pod: pod_of(endpoint.target_ref),
             hostname: endpoint.hostname.map(Arc::from),
-            ready: conditions.ready,
-            serving: conditions.serving,
+            ready: conditions.ready.unwrap_or(true),
+            serving: conditions.serving.unwrap_or(true),
             terminating: conditions.terminating.unwrap_or_default(),
             ports: ports.clone(),
         })
@@ -439,7 +439,7 @@ fn pod_of(target: Option<core::ObjectReference>) -> Option<Arc<str>> {
 /// All endpoints of a Service, ordered. While slices are rebalanced an endpoint can be in two of them; the better state
 /// counts, because the worse one is the older.
 pub(super) fn merge(mut endpoints: Vec<Endpoint>) -> EndpointsView {
-    let better_first = |endpoint: &Endpoint| (endpoint.terminating, endpoint.ready == Some(false));
+    let better_first = |endpoint: &Endpoint| (endpoint.terminating, !endpoint.ready);
     endpoints.sort_by(|a, b| {
         (a.address, &a.ports, better_first(a), &a.pod).cmp(&(b.address, &b.ports, better_first(b), &b.pod))
     });

@@ -332,10 +332,10 @@ pub struct Endpoint {
     pub pod: Option<Arc<str>>,
     /// `hostname`: its name below that of the Service, if it has one.
     pub hostname: Option<Arc<str>>,
-    /// `conditions.ready` (`None` where the server does not say).
-    pub ready: Option<bool>,
-    /// `conditions.serving`
-    pub serving: Option<bool>,
+    /// `conditions.ready`; as the API has it, an endpoint that does not say so is ready.
+    pub ready: bool,
+    /// `conditions.serving`: can take traffic, even if it terminates. An endpoint that does not say so can.
+    pub serving: bool,
     /// `conditions.terminating`
     pub terminating: bool,
     /// Ports by name of the Service port, in order: (name, number).

@@ -202,14 +202,14 @@ fn a_service_concerns_us_while_it_may_have_a_load_balancer() {
     }
 }
 
-fn endpoint(address: &str, ready: Option<bool>, ports: &[(&str, u16)]) -> Endpoint {
+fn endpoint(address: &str, ready: bool, ports: &[(&str, u16)]) -> Endpoint {
     Endpoint {
         address: address.parse().unwrap(),
         node: None,
         pod: None,
         hostname: None,
         ready,
-        serving: None,
+        serving: true,
         terminating: false,
         ports: ports.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect(),
     }
@@ -228,7 +228,7 @@ fn slices_of_both_versions_say_the_same() {
             node: Some("n1".into()),
             pod: Some("p1".into()),
             hostname: Some("web-0".into()),
-            ..endpoint("10.1.0.5", Some(true), &[("http", 8080)])
+            ..endpoint("10.1.0.5", true, &[("http", 8080)])
         }],
     };
     for object in [
@@ -286,8 +286,8 @@ fn a_slice_may_be_empty_foreign_or_say_little() {
         ]
     }));
     let expected = vec![
-        endpoint("10.0.0.1", None, &[("", 80)]),
-        Endpoint { serving: Some(true), terminating: true, ..endpoint("fd00::5", Some(false), &[("", 80)]) },
+        endpoint("10.0.0.1", true, &[("", 80)]),
+        Endpoint { terminating: true, ..endpoint("fd00::5", false, &[("", 80)]) },
     ];
     assert_eq!(little.unwrap().endpoints, expected);
 }
@@ -305,12 +305,12 @@ fn old_endpoints_tell_ready_from_not_ready() {
     .unwrap();
     let ports = [("http", 8080), ("https", 8443)];
     let expected = vec![
-        endpoint("10.1.0.5", Some(false), &ports),
+        endpoint("10.1.0.5", false, &ports),
         Endpoint {
             node: Some("n1".into()),
             pod: Some("p1".into()),
             hostname: Some("web-0".into()),
-            ..endpoint("10.1.0.6", Some(true), &ports)
+            ..endpoint("10.1.0.6", true, &ports)
         },
     ];
     assert_eq!(view.endpoints, expected);
@@ -319,10 +319,10 @@ fn old_endpoints_tell_ready_from_not_ready() {
 
 #[test]
 fn an_endpoint_that_is_in_two_slices_counts_once_in_its_better_state() {
-    let worse = endpoint("10.0.0.1", Some(false), &[("http", 80)]);
-    let ending = Endpoint { terminating: true, ..endpoint("10.0.0.1", Some(true), &[("http", 80)]) };
-    let better = endpoint("10.0.0.1", Some(true), &[("http", 80)]);
-    let other_ports = endpoint("10.0.0.1", Some(true), &[("http", 81)]);
+    let worse = endpoint("10.0.0.1", false, &[("http", 80)]);
+    let ending = Endpoint { terminating: true, ..endpoint("10.0.0.1", true, &[("http", 80)]) };
+    let better = endpoint("10.0.0.1", true, &[("http", 80)]);
+    let other_ports = endpoint("10.0.0.1", true, &[("http", 81)]);
     let all = merge(vec![other_ports.clone(), ending, worse, better.clone()]);
     assert_eq!(all.endpoints, vec![better, other_ports]);
 }

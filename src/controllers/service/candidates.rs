@@ -149,7 +149,7 @@ mod tests {
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let nodes = NodeRules { labels, pods_only: mode == BackendMode::Eni, ..NodeRules::default() };
         let (family, default_weight) = (AddressFamily::V4, 100);
-        BackendRules { mode, family, graceful: false, total_weight: None, default_weight, nodes }
+        BackendRules { mode, family, graceful: false, handmade: false, total_weight: None, default_weight, nodes }
     }
 
     fn key(name: &str) -> ObjectKey {

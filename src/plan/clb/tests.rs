@@ -212,8 +212,8 @@ pub(crate) fn pod(address: &str, node: &str) -> Endpoint {
         node: Some(node.into()),
         pod: Some(format!("pod-{address}").into()),
         hostname: None,
-        ready: Some(true),
-        serving: Some(true),
+        ready: true,
+        serving: true,
         terminating: false,
         ports: [].into(),
     }

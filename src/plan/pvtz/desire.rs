@@ -126,7 +126,7 @@ fn port(service: &ServiceView, (port, protocol): (&str, &str), number: u16, targ
 /// The records of a Service whose name leads to its endpoints, and of those endpoints that have a name.
 fn of_headless(service: &ServiceView, endpoints: &EndpointsView) -> BTreeSet<RecordContent> {
     let name = service_name(&service.key);
-    let is_ready = |endpoint: &&Endpoint| service.publish_not_ready || endpoint.ready != Some(false);
+    let is_ready = |endpoint: &&Endpoint| service.publish_not_ready || endpoint.ready;
     let mut records = BTreeSet::new();
     for endpoint in endpoints.endpoints.iter().filter(is_ready) {
         let own_name = endpoint.hostname.as_ref().map(|host| format!("{host}.{name}"));

@@ -45,8 +45,8 @@ fn endpoint(address: &str, ready: bool, port: u16) -> Endpoint {
         node: None,
         pod: None,
         hostname: None,
-        ready: Some(ready),
-        serving: None,
+        ready,
+        serving: true,
         terminating: false,
         ports: [("http".to_owned(), port)].into(),
     }

@@ -82,6 +82,8 @@ pub struct BackendRules {
     pub family: AddressFamily,
     /// Whether terminating pods that still serve stay, without new traffic.
     pub graceful: bool,
+    /// Whether the Service selects no pods, so that only its endpoints know their ports.
+    pub handmade: bool,
     /// Weight that the backends of a group share.
     pub total_weight: Option<u8>,
     /// Weight of each backend where no other rule decides.
@@ -215,7 +217,7 @@ impl<'a> BackendSources<'a> {
         let backend = |(endpoint, number): (&Endpoint, u16)| {
             let node = endpoint.node.as_deref()?;
             let key = match self.rules.mode {
-                BackendMode::Eni if endpoint.ready == Some(true) => None,
+                BackendMode::Eni if endpoint.ready => None,
                 BackendMode::Eni if self.rules.nodes.by_address => {
                     Some(BackendKey::ip(&endpoint.address.to_string(), number))
                 }
@@ -230,12 +232,14 @@ impl<'a> BackendSources<'a> {
         self.on_unready_nodes(port).into_iter().filter_map(backend).collect()
     }
 
-    /// Pods, by their network interfaces; those that terminate get no new traffic.
+    /// Pods, by their network interfaces; those that terminate get no new traffic while others take it.
     fn pods(&self, selected: &[(&Endpoint, u16)], inputs: &Inputs<'_>, found: &mut PortBackends) {
         let pods: Vec<_> =
             selected.iter().filter_map(|(endpoint, number)| self.attach(endpoint, *number, inputs, found)).collect();
-        let weight = self.weight_of_one(pods.iter().filter(|(_, ending)| !ending).count());
-        found.backends = pods.into_iter().map(|(key, ending)| (key, if ending { 0 } else { weight })).collect();
+        let lasting = pods.iter().filter(|(_, ending)| !ending).count();
+        let weight = self.weight_of_one(if lasting == 0 { pods.len() } else { lasting });
+        let weigh = |ending| if ending && lasting > 0 { 0 } else { weight };
+        found.backends = pods.into_iter().map(|(key, ending)| (key, weigh(ending))).collect();
     }
 
     /// All nodes that may serve, and pods on virtual nodes.
@@ -286,13 +290,14 @@ impl<'a> BackendSources<'a> {
         self.rules.total_weight.map_or(self.rules.default_weight, |total| share(total, 1, n, 1))
     }
 
-    /// Endpoints that take traffic of a port.
+    /// Endpoints that take traffic of a port. While none is ready, those that terminate and still serve do, as KEP-1669 has
+    /// it; where nodes lead to all pods, kube-proxy sees to that.
     fn selected(&self, port: &ServicePort) -> Selected<'a> {
-        self.endpoints_at(port, |endpoint| match endpoint.terminating {
-            true => self.rules.graceful && endpoint.serving == Some(true),
-            // An endpoint that does not say whether it is ready is not, as with the official controller.
-            false => endpoint.ready == Some(true),
-        })
+        let ready = self.endpoints_at(port, |endpoint| !endpoint.terminating && endpoint.ready);
+        if !self.rules.graceful && (self.rules.mode == BackendMode::Cluster || !ready.is_empty()) {
+            return ready;
+        }
+        self.endpoints_at(port, |endpoint| if endpoint.terminating { endpoint.serving } else { endpoint.ready })
     }
 
     /// Endpoints on unready nodes, which make them unready by and by.
@@ -310,11 +315,11 @@ impl<'a> BackendSources<'a> {
             .iter()
             .filter(|endpoint| counts(endpoint))
             .filter_map(|endpoint| {
+                let own = || endpoint.ports.iter().find(|(name, _)| *name == port.name).map(|(_, number)| *number);
                 let number = match &port.target_port {
+                    TargetPort::Number(number) if self.rules.handmade => own().or(Some(*number)),
                     TargetPort::Number(number) => Some(*number),
-                    TargetPort::Name(_) => {
-                        endpoint.ports.iter().find(|(name, _)| *name == port.name).map(|(_, number)| *number)
-                    }
+                    TargetPort::Name(_) => own(),
                 };
                 number.map(|number| (*endpoint, number))
             })

@@ -40,6 +40,7 @@ pub(crate) fn backend_rules<N: AnnotationName>(
             (false, false) => BackendMode::Cluster,
         },
         family,
+        handmade: service.selector.is_empty(),
         graceful: eni && is(N::GRACEFUL_SHUTDOWN, "true") && !is(N::IGNORE_WEIGHT_UPDATE, "on"),
         total_weight: number(N::WEIGHT).filter(|_| shared),
         default_weight: number(N::DEFAULT_WEIGHT).unwrap_or(100),

@@ -27,7 +27,7 @@ pub fn pods_to_read(service: &ServiceView, endpoints: &EndpointsView) -> BTreeSe
     endpoints
         .endpoints
         .iter()
-        .filter(|endpoint| !endpoint.terminating && (endpoint.ready != Some(true) || service.publish_not_ready))
+        .filter(|endpoint| !endpoint.terminating && (!endpoint.ready || service.publish_not_ready))
         .filter_map(|endpoint| endpoint.pod.as_deref().map(str::to_owned))
         .collect()
 }
@@ -40,8 +40,8 @@ pub fn admitted(gate: &str, endpoints: &EndpointsView, pods: &BTreeMap<String, P
     for endpoint in admitted.endpoints.iter_mut().filter(|endpoint| !endpoint.terminating) {
         let Some(pod) = gated(gate, endpoint, pods) else { continue };
         if pod.containers_ready {
-            endpoint.ready = Some(true);
-        } else if endpoint.ready != Some(true) {
+            endpoint.ready = true;
+        } else if !endpoint.ready {
             waiting.insert(&pod.key.name);
         }
     }
@@ -138,7 +138,7 @@ impl Registration<'_> {
         if self.unresolved.contains(&endpoint.address) {
             return Some(false);
         }
-        if endpoint.terminating || endpoint.ready != Some(true) || self.outside.contains(&endpoint.address) {
+        if endpoint.terminating || !endpoint.ready || self.outside.contains(&endpoint.address) {
             return None;
         }
         if !self.attached.contains(&endpoint.address) {

@@ -33,7 +33,7 @@ pub const SPEC_FIELDS: &[(&str, FieldUse)] = &[
     ("loadBalancerSourceRanges", Honoured("who may connect")),
     ("ports", Honoured("a listener and a server group for each")),
     ("publishNotReadyAddresses", Honoured("the API server then shows all endpoints as ready")),
-    ("selector", Other("which endpoints there are, as the API server shows them")),
+    ("selector", Honoured("without it, the endpoints say which of their ports counts")),
     ("sessionAffinity", Honoured("`ClientIP` on TCP listeners of classic load balancers; a warning elsewhere")),
     ("sessionAffinityConfig", Honoured("how long `ClientIP` lasts, at most an hour")),
     ("trafficDistribution", Other("traffic inside the cluster")),

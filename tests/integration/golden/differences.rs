@@ -45,6 +45,11 @@ intended.
 - A problem of a Service affects only what it is about: the load balancer, a listener or the choice of backends stays unchanged in
   the cloud. The controller reconciles everything else, and server groups that exist follow the endpoints. The event
   `SyncLoadBalancerFailed` names all problems. Nothing that has a problem is created.
+- A node leaves its server group as soon as its node port is no longer one of the Service. The status of a port without the node port
+  that it needs has the error `alibabacloud.com/NodePortMissing`.
+- An endpoint without conditions is ready, as the Kubernetes API says; the official controller leaves it out. While no endpoint of a
+  port is ready, those that terminate and still serve stay backends (`externalTrafficPolicy: Local`, and pods as backends). Of a
+  Service without selector, the EndpointSlice says which port of the endpoints counts.
 - `acl-status: on` takes precedence over `spec.loadBalancerSourceRanges`; a warning says that the ranges have no effect.
 - A TLS policy that this program does not know is sent to the cloud with a warning.
 - If a load balancer was deleted outside of the cluster, the controller creates it again after two reads, ten seconds apart, have

@@ -3,7 +3,7 @@
 use crate::plan::clb::annotations::{Annotations, Name};
 use crate::plan::clb::desired::Desired;
 use crate::plan::clb::model::{ListenerField as Field, ListenerKey, Protocol, field_counts};
-use crate::plan::inputs::{EndpointsView, ServiceView};
+use crate::plan::inputs::{Endpoint, EndpointsView, ServiceView};
 use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::backends::Inputs;
 use crate::plan::service::backends::{BackendMode, BackendRules};
@@ -21,7 +21,7 @@ pub(super) fn ineffective(sources: &Sources<'_, Name>, desired: &Desired) -> Vec
     let mut found = listeners(annotations, desired);
     found.extend(ports(inputs, annotations, desired));
     found.extend(dependent(annotations, inputs.settings, rules, desired));
-    found.extend(silent_endpoints(inputs.service, inputs.endpoints, rules.mode));
+    found.extend(lost_endpoints(inputs.service, inputs.endpoints, rules.mode));
     found
 }
 
@@ -140,25 +140,14 @@ fn dependent(
 }
 
 /// Endpoints, usually written by hand, that lack what decides about their traffic.
-fn silent_endpoints(service: &ServiceView, endpoints: &EndpointsView, mode: BackendMode) -> Vec<ServiceProblem> {
-    let active = || endpoints.endpoints.iter().filter(|endpoint| !endpoint.terminating);
-    let about = |given: Vec<String>, allowed: &str| {
-        let more = if given.len() > NAMED { " and others" } else { "" };
-        let named = given.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ") + more;
-        let field = format!("endpoints of {}", service.key);
-        (!given.is_empty()).then(|| ServiceProblem::required(field, format!("{allowed} ({named})")))
-    };
-    let undecided = active().filter(|endpoint| endpoint.ready.is_none()).map(|endpoint| endpoint.address.to_string());
-    let lost = active()
-        .filter(|endpoint| mode == BackendMode::Local && endpoint.ready == Some(true) && endpoint.node.is_none())
-        .map(|endpoint| endpoint.address.to_string());
-    let undecided = about(
-        undecided.collect(),
-        "`conditions.ready: true`: an endpoint that does not say that it is ready gets no traffic",
-    );
-    let lost = about(
-        lost.collect(),
-        "`nodeName`: with externalTrafficPolicy: Local an endpoint gets its traffic through its node",
-    );
-    undecided.into_iter().chain(lost).collect()
+fn lost_endpoints(service: &ServiceView, endpoints: &EndpointsView, mode: BackendMode) -> Option<ServiceProblem> {
+    let is_lost = |it: &&Endpoint| !it.terminating && it.ready && it.node.is_none();
+    let lost: Vec<String> = endpoints.endpoints.iter().filter(is_lost).map(|it| it.address.to_string()).collect();
+    if mode != BackendMode::Local || lost.is_empty() {
+        return None;
+    }
+    let more = if lost.len() > NAMED { " and others" } else { "" };
+    let named = lost.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ") + more;
+    let rule = "`nodeName`: with externalTrafficPolicy: Local an endpoint gets its traffic through its node";
+    Some(ServiceProblem::required(format!("endpoints of {}", service.key), format!("{rule} ({named})")))
 }

@@ -187,24 +187,74 @@ fn nodes_are_chosen_by_label() {
 #[test]
 fn only_ready_endpoints_take_traffic() {
     let mut world = World::new(&[ENI]);
-    world.endpoints.endpoints[0].ready = Some(false);
-    world.endpoints.endpoints[1].ready = None;
+    world.endpoints.endpoints[0].ready = false;
+    world.endpoints.endpoints[1].ready = false;
     assert_eq!(servers(&world.desired()), named(["eni-192.168.64.21"]));
-    world.endpoints.endpoints[2].terminating = true;
+    (world.endpoints.endpoints[2].terminating, world.endpoints.endpoints[2].serving) = (true, false);
     let desired = world.desired();
     assert_eq!(servers(&desired), BTreeSet::new());
     assert_eq!(desired.empty_ports, [key(80, Protocol::Tcp)]);
 }
 
 #[test]
+fn while_no_endpoint_is_ready_those_that_terminate_and_serve_take_all_traffic() {
+    /// Annotations, whether the policy is Local, and the backend.
+    type Mode = (&'static [(&'static str, &'static str)], bool, &'static str);
+    /// Ready, serving, terminating; whether it takes traffic beside a ready endpoint, and while none is ready.
+    const ROWS: [(bool, bool, bool, bool, bool); 6] = [
+        (true, true, false, true, true),
+        (false, false, false, false, false),
+        (false, true, false, false, false),
+        (false, true, true, false, true),
+        (true, true, true, false, true),
+        (false, false, true, false, false),
+    ];
+    let graceful: &'static [(&str, &str)] = &[ENI, ("graceful-shutdown", "true")];
+    let modes: [Mode; 4] = [
+        (&[], true, "i-1"),
+        (&[ENI], false, "eni-192.168.64.11"),
+        (&[ENI], true, "eni-192.168.64.11"),
+        (graceful, false, "eni-192.168.64.11"),
+    ];
+    for (mode, row) in modes.into_iter().flat_map(|mode| ROWS.map(|row| (mode, row))) {
+        let (annotations, is_local, server) = mode;
+        let mut world = World::new(annotations);
+        world.service.local_traffic = is_local;
+        world.endpoints.endpoints.remove(1);
+        let first = &mut world.endpoints.endpoints[0];
+        (first.ready, first.serving, first.terminating) = (row.0, row.1, row.2);
+        let beside = row.3 || (annotations == graceful && row.1 && row.2);
+        assert_eq!(servers(&world.desired()).contains(server), beside, "beside another: {mode:?} {row:?}");
+        world.endpoints.endpoints.truncate(1);
+        let desired = world.desired();
+        assert_eq!(servers(&desired).contains(server), row.4, "alone: {mode:?} {row:?}");
+        assert!(weights(&desired).iter().all(|weight| *weight > 0), "with traffic: {mode:?} {row:?}");
+    }
+}
+
+#[test]
+fn endpoints_of_a_service_without_selector_say_which_of_their_ports_counts() {
+    let mut world = World::new(&[ENI]);
+    world.endpoints.endpoints.iter_mut().for_each(|it| it.ports = [("p80".to_owned(), 9376)].into());
+    let ports = |world: &World| {
+        let desired = world.desired();
+        let keys = desired.groups.values().flat_map(|group| group.backends.keys());
+        keys.map(|key| key.port).collect::<BTreeSet<u16>>()
+    };
+    assert_eq!(ports(&world), [9376].into());
+    world.service.selector.insert("app".to_owned(), "web".to_owned());
+    assert_eq!(ports(&world), [8080].into(), "of pods that are selected, the Service says so");
+}
+
+#[test]
 fn terminating_pods_that_serve_can_stay_without_new_traffic() {
     let mut world = World::new(&[ENI, ("graceful-shutdown", "true")]);
     world.endpoints.endpoints[0].terminating = true;
-    world.endpoints.endpoints[0].ready = Some(false);
+    world.endpoints.endpoints[0].ready = false;
     assert_eq!(weights(&world.desired()), [0, 100, 100]);
     let ignoring = world.clone().with(&[ENI, ("graceful-shutdown", "true"), ("ignore-weight-update", "on")]);
     assert_eq!(weights(&ignoring.desired()), [100, 100]);
-    world.endpoints.endpoints[0].serving = Some(false);
+    world.endpoints.endpoints[0].serving = false;
     assert_eq!(weights(&world.desired()), [100, 100]);
 }
 

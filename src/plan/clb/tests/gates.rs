@@ -12,7 +12,7 @@ use crate::plan::service::gates::{GateCondition, admitted, conditions, gate_of, 
 fn gated(containers_ready: bool) -> (World, BTreeMap<String, PodView>) {
     let mut world = World::new(&[ENI]);
     let endpoint = &mut world.endpoints.endpoints[0];
-    (endpoint.ready, endpoint.pod) = (Some(false), Some("web-0".into()));
+    (endpoint.ready, endpoint.pod) = (false, Some("web-0".into()));
     let pod = PodView {
         key: ObjectKey::new("default", "web-0"),
         uid: "u-0".to_owned(),
@@ -118,7 +118,7 @@ fn a_pod_outside_of_the_vpc_is_told_nothing() {
 fn a_pod_with_two_addresses_is_registered_with_both() {
     let (mut world, pods) = gated(true);
     let mut second = pod("192.168.64.99", "n1");
-    (second.ready, second.pod) = (Some(false), Some("web-0".into()));
+    (second.ready, second.pod) = (false, Some("web-0".into()));
     world.endpoints.endpoints.push(second);
     world.endpoints = admitted(&gate_of(&world.service), &world.endpoints, &pods).0;
     let served = world.served().observed;

@@ -384,10 +384,11 @@ fn a_user_group_of_a_wrong_name_is_told_and_the_others_are_served() {
 
 #[test]
 fn many_endpoints_that_say_too_little_are_not_all_named() {
-    let mut world = World::new(&[ENI]);
+    let mut world = World::new(&[]);
+    world.service.local_traffic = true;
     world.endpoints.endpoints = (1..=6).map(|n| super::pod(&format!("192.168.64.{n}"), "n1")).collect();
     for endpoint in &mut world.endpoints.endpoints {
-        endpoint.ready = None;
+        endpoint.node = None;
     }
     let told = world.desired().warnings.remove(0).to_string();
     assert!(told.ends_with("192.168.64.5 and others)"), "{told}");

@@ -144,14 +144,14 @@ fn pods_that_become_unready_with_their_nodes_stay_as_long_as_these() {
         let mut both = Both::new(8, before);
         both.lose(0..6);
         for endpoint in &mut both.world.endpoints.endpoints[0..6] {
-            endpoint.ready = Some(false);
+            (endpoint.ready, endpoint.serving) = (false, false);
         }
         assert_eq!(both.look_at(100).len(), 7, "{annotations:?}");
         both.world.endpoints.endpoints[0].terminating = true;
         both.world.endpoints.endpoints.remove(1);
         assert_eq!(both.look_at(101).len(), 5, "{annotations:?}: what moves leaves at once");
         assert_eq!(both.look_at(100 + SECOND_SIGHTING).len(), 1, "{annotations:?}");
-        both.world.endpoints.endpoints[5].ready = Some(false);
+        both.world.endpoints.endpoints[5].ready = false;
         assert_eq!(both.look_at(200).len(), 0, "{annotations:?}: its node is ready");
     }
 }
