@@ -357,3 +357,64 @@ async fn a_new_service_without_pods_on_a_quiet_cluster_is_warned_of_nothing() {
     assert_eq!(warnings, []);
     assert!(ccm.stop().await.success());
 }
+
+/// Services of both kinds, each with two ports, in a world of its own.
+fn on_two_ports(annotations: [(&str, &str); 2], history: impl AsyncFnOnce(&Testbed)) {
+    on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        (1..=2).for_each(|number| drop(testbed.join(number)));
+        for (kind, (key, value)) in Kind::BOTH.into_iter().zip(annotations) {
+            kind.expose(&testbed, kind.controller(), &[80, 81], &[1]);
+            annotate(&testbed, kind.controller(), key, value);
+        }
+        let _product = Product::start(&testbed, EVERY, &format!("{HASTE}[leader_election]\nenabled = false\n"));
+        history(&testbed).await;
+        assert_eq!(testbed.cloud.complaints(), Vec::<String>::new());
+    });
+}
+
+/// The errors of the ports that the status has; none without an address.
+fn port_errors(testbed: &Testbed, kind: Kind) -> Vec<String> {
+    let service = testbed.cluster.get("Service", "default", kind.controller()).unwrap();
+    let ports = service["status"]["loadBalancer"]["ingress"][0]["ports"].as_array().cloned().unwrap_or_default();
+    ports.iter().map(|port| port["error"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn a_port_that_cannot_be_served_keeps_no_other_port_from_its_address() {
+    const MISSING: &str = "alibabacloud.com/ListenerMissing";
+    let (https, name) = ([("protocol-port", "https:81"), ("protocol-port", "tcpssl:81")], [("lb-name", "web"); 2]);
+    for (annotations, protocol) in [(https, "TCP"), (name, "SCTP")] {
+        on_two_ports(annotations, async |testbed| {
+            for kind in Kind::BOTH {
+                let ports = json!([
+                    {"name": "p80", "port": 80, "targetPort": 8000, "protocol": "TCP"},
+                    {"name": "p81", "port": 81, "targetPort": 8000, "protocol": protocol},
+                ]);
+                let patch = json!({"spec": {"ports": ports}});
+                testbed.cluster.patch("Service", "default", kind.controller(), &patch).unwrap();
+            }
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            for kind in Kind::BOTH {
+                assert_eq!(port_errors(testbed, kind), ["", MISSING], "{kind:?} {protocol}");
+                assert!(kind.listeners(testbed).contains(&80), "{kind:?} {protocol}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_tag_that_the_cloud_refuses_costs_the_tag_and_not_the_load_balancer() {
+    on_two_ports([("additional-resource-tags", "team=web"); 2], async |testbed| {
+        for number in 1..=4 {
+            let team = || [(format!("Tag.{number}.Key"), "team".to_owned())].into();
+            for action in ["CreateLoadBalancer", "TagResources"] {
+                testbed.cloud.faults().matching(action, team(), Fault::code("InvalidParameter.TagKey"), None);
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        for kind in Kind::BOTH {
+            assert_eq!((kind.count(testbed), port_errors(testbed, kind)), (1, vec![String::new(); 2]), "{kind:?}");
+        }
+    });
+}

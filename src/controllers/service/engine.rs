@@ -446,7 +446,9 @@ impl<P: Product> Engine<P> {
             // The status of a published address also says which ports are served; an elastic address can change.
             let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &[]);
             let is_current = service.ingress == published.ingress || facts.publishes_elastic;
-            if execution.failures.stopped.is_some() || service.ingress.is_empty() || !is_current || takes_over {
+            // What one port lacks keeps no other from its clients.
+            let is_due = if service.ingress.is_empty() { observed.has_listener_of(facts.owner) } else { is_current };
+            if execution.failures.stopped.is_some() || !is_due || takes_over {
                 return Err(failure(execution, &prepared.plan.problems));
             }
         }

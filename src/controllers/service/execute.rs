@@ -150,6 +150,12 @@ impl<P: Product> Executor<'_, P> {
                     if fault.kind == FaultKind::Capacity {
                         execution.remarks.extend(step.operation.remark(Some(&fault.code)));
                     }
+                    // A load balancer is worth more than its tags. They are added, or refused again, once it is there.
+                    if let Some(operation) = step.operation.without_tags().filter(|_| is_about_tags(&fault)) {
+                        execution.failures.refused.push((line, fault));
+                        queue.steps.push_front(Step { operation, ..step });
+                        continue;
+                    }
                     let adds = step.operation.adds().to_vec();
                     let may_split = fault.kind != FaultKind::Rejected || adds.is_empty() || self.budget.spend();
                     match queue.refused(step, fault.kind, may_split) {
@@ -331,6 +337,11 @@ fn proves_a_stale_list<O: Operation>(step: &Step<O>, fault: Fault) -> Fault {
     }
     let message = format!("{} The cloud's list lacks it; nothing is made until the list shows it", fault.message);
     Fault { kind: FaultKind::Transient, message, ..fault }
+}
+
+/// Whether the cloud refused a tag, such as with `InvalidParameter.TagKey`.
+fn is_about_tags(fault: &Fault) -> bool {
+    matches!(fault.kind, FaultKind::Rejected | FaultKind::Quota) && fault.code.to_ascii_lowercase().contains("tag")
 }
 
 /// Faults that say nothing about what was asked for.

@@ -29,11 +29,14 @@ use crate::plan::service::problem::ServiceProblem;
 pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     let mut plan = Plan::default();
     plan.problems.extend(desired.problems.iter().map(|scoped| scoped.problem.clone()));
-    if observed.instance.is_none() && desired.problems.withhold_load_balancer() {
-        return plan;
+    let usable = instance::usable(desired, observed);
+    let is_usable = usable.is_ok();
+    plan.problems.extend(usable.err());
+    if observed.instance.is_none() {
+        let is_open = is_usable && !desired.problems.withhold_load_balancer();
+        return group_diff::unless_in_vain(desired, observed, is_open, converge(desired, observed, plan));
     }
-    if let Err(problem) = instance::usable(desired, observed) {
-        plan.problems.push(problem);
+    if !is_usable {
         return plan;
     }
     if let Some(problem) = instance::forbidden(desired, observed) {
@@ -41,7 +44,10 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
         let serves = !desired.ingress.is_empty();
         return Plan { problems: plan.problems, ..group_diff::follow(desired, observed, serves) };
     }
-    let stated = desired;
+    converge(desired, observed, plan)
+}
+
+fn converge(stated: &Desired, observed: &Observed, mut plan: Plan) -> Plan {
     let desired = &*access_list::resolved(stated, observed);
     inherited(stated, desired, observed, &mut plan);
     let phase = management::mark(&plan);

@@ -265,6 +265,13 @@ impl steps::Operation for Operation {
         is_open.then(|| Self::CreateInstance(Box::new(CreateInstance { attempt, ..(**wanted).clone() })))
     }
 
+    fn without_tags(&self) -> Option<Self> {
+        let Self::CreateInstance(wanted) = self else { return None };
+        let tags = wanted.marks.clone();
+        let less = || Self::CreateInstance(Box::new(CreateInstance { tags: tags.clone(), ..(**wanted).clone() }));
+        (tags != wanted.tags).then(less)
+    }
+
     fn remark(&self, refusal: Option<&str>) -> Option<String> {
         let Self::CreateInstance(wanted) = self else { return None };
         let placement = wanted.placement();
@@ -440,4 +447,6 @@ pub struct CreateInstance {
     pub resource_group_id: Option<String>,
     /// All tags, the ownership marks included.
     pub tags: BTreeMap<String, String>,
+    /// The ownership marks.
+    pub marks: BTreeMap<String, String>,
 }

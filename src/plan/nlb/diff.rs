@@ -31,11 +31,17 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     plan.problems.extend(desired.problems.iter().map(|scoped| scoped.problem.clone()));
     // While the deletion of a load balancer runs, nothing is there to work on.
     let is_going = observed.jobs.get(&Target::LoadBalancer).is_some_and(|job| job.deletes);
-    if is_going || (observed.instance.is_none() && desired.problems.withhold_load_balancer()) {
+    if is_going {
         return plan;
     }
-    if let Err(problem) = instance::usable(desired, observed) {
-        plan.problems.push(problem);
+    let usable = instance::usable(desired, observed);
+    let is_usable = usable.is_ok();
+    plan.problems.extend(usable.err());
+    if observed.instance.is_none() {
+        let is_open = is_usable && !desired.problems.withhold_load_balancer();
+        return group_diff::unless_in_vain(desired, observed, is_open, converge(desired, observed, plan));
+    }
+    if !is_usable {
         // Groups are no part of a load balancer: what sends traffic to them now does so on.
         return Plan { problems: plan.problems, ..group_diff::follow(desired, observed, false) };
     }
@@ -44,6 +50,10 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
         let serves = !desired.ingress.is_empty();
         return Plan { problems: plan.problems, ..group_diff::follow(desired, observed, serves) };
     }
+    converge(desired, observed, plan)
+}
+
+fn converge(desired: &Desired, observed: &Observed, mut plan: Plan) -> Plan {
     let made = made(desired, observed, &mut plan);
     let observed = made.as_ref().unwrap_or(observed);
     let phase = management::mark(&plan);

@@ -262,6 +262,8 @@ pub struct CreateLoadBalancer {
     pub modification_protection_reason: Option<String>,
     /// All tags, the ownership marks included.
     pub tags: BTreeMap<String, String>,
+    /// The ownership marks.
+    pub marks: BTreeMap<String, String>,
 }
 
 /// Parameters of a new server group.

@@ -254,6 +254,14 @@ impl steps::Operation for Operation {
         }
     }
 
+    fn without_tags(&self) -> Option<Self> {
+        let Self::CreateLoadBalancer(wanted) = self else { return None };
+        let tags = wanted.marks.clone();
+        let less =
+            || Self::CreateLoadBalancer(Box::new(CreateLoadBalancer { tags: tags.clone(), ..(**wanted).clone() }));
+        (tags != wanted.tags).then(less)
+    }
+
     fn backends_of(&self) -> Option<&GroupRef> {
         match self {
             Self::Group(operation) => operation.backends_of(),

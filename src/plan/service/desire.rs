@@ -58,6 +58,10 @@ pub(crate) fn backend_rules<N: AnnotationName>(
 /// What every load balancer that is made gets: its tags, and its protections.
 pub(crate) struct Creation {
     pub(crate) tags: BTreeMap<String, String>,
+    /// Keys of tags for which there is no room.
+    pub(crate) surplus: Vec<String>,
+    /// The ownership marks among the tags.
+    pub(crate) marks: BTreeMap<String, String>,
     pub(crate) delete_protection: bool,
     pub(crate) modification_protection: String,
     pub(crate) modification_protection_reason: Option<String>,
@@ -77,11 +81,17 @@ impl Creation {
             // As many tags of users are allowed as with the official controller.
             tags.remove(CLUSTER_UID_TAG);
         }
+        let marks = owner.tags();
+        let others = tags.keys().filter(|key| !marks.contains_key(*key)).rev();
+        let surplus: Vec<String> = others.take(tags.len().saturating_sub(MOST_TAGS)).cloned().collect();
+        tags.retain(|key, _| !surplus.contains(key));
         let stated = annotations.text(N::MODIFICATION_PROTECTION);
         let protected_by_default = stated.is_none() && defaults.2;
         let default = if protected_by_default { "ConsoleProtection" } else { "NonProtection" };
         Self {
             tags,
+            surplus,
+            marks,
             delete_protection: annotations.get(N::DELETE_PROTECTION).map_or(defaults.1, |value| value == "on"),
             modification_protection: stated.unwrap_or_else(|| default.to_owned()),
             modification_protection_reason: protected_by_default.then(|| PROTECTION_REASON.to_owned()),
@@ -96,11 +106,12 @@ impl Creation {
         is_public: bool,
         problems: &mut ScopedProblems,
     ) {
-        if self.tags.len() > MOST_TAGS {
-            problems.load_balancer(ServiceProblem::invalid(
+        if !self.surplus.is_empty() {
+            let count = self.tags.len() + self.surplus.len();
+            problems.left_out(ServiceProblem::invalid(
                 annotations.key(N::ADDITIONAL_RESOURCE_TAGS),
-                format!("{} tags, with those of the configuration and of ownership", self.tags.len()),
-                format!("must be at most {MOST_TAGS} tags in all"),
+                format!("{count} tags, with those of the configuration and of ownership"),
+                format!("must be at most {MOST_TAGS} tags in all; these are left out: {}", self.surplus.join(", ")),
             ));
         }
         if settings.service.disable_public && !is_reused(annotations) && is_public {
@@ -116,10 +127,14 @@ impl Creation {
 pub(crate) fn kept_tags<N: AnnotationName>(
     annotations: &Annotations<N>,
     defaults: &BTreeMap<String, String>,
+    creation: &Creation,
 ) -> BTreeMap<String, String> {
     match annotations.pairs(N::ADDITIONAL_RESOURCE_TAGS).cloned() {
         Some(stated) if is_reused(annotations) => stated,
-        Some(stated) => defaults.clone().into_iter().chain(stated).collect(),
+        Some(stated) => {
+            let all = defaults.clone().into_iter().chain(stated);
+            all.filter(|(key, _)| !creation.surplus.contains(key)).collect()
+        }
         None => BTreeMap::new(),
     }
 }

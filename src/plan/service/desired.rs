@@ -174,6 +174,8 @@ impl<M: ProductModel> Desired<M> {
         let nodes = [M::Name::BACKEND_LABEL, M::Name::REMOVE_UNSCHEDULED_BACKEND];
         let scoped = |(name, problem): &(M::Name, ServiceProblem)| {
             let (load_balancer, listeners) = scope(*name);
+            // A load balancer is worth more than its tags.
+            let load_balancer = load_balancer && *name != M::Name::ADDITIONAL_RESOURCE_TAGS;
             // Nodes are not chosen where pods are attached.
             let chooses_nodes = nodes.contains(name) && sources.rules.mode != BackendMode::Eni;
             let groups = chooses_nodes || *name == M::Name::VGROUP_PORT || fixes_groups.contains(name);

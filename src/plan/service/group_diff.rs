@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use super::annotations::AnnotationName;
 use super::desired::{Desired, ProductModel};
 use super::groups::{BackendPlanner, GroupInPlan, GroupReferences, GroupsInPlan};
-use super::management;
+use super::management::{self, ManagementLevel};
 use super::model::{Backend, BackendKind, DesiredGroup, GroupRef, ObservedGroup};
 use super::observed::ObservedModel;
 use super::ownership::is_mark;
 use super::problem::ServiceProblem;
-use super::steps::{Plan, Target};
+use super::steps::{Operation, Plan, Step, Target};
 
 /// What is particular to a product's groups.
 pub(crate) trait GroupModel: ProductModel {
@@ -101,6 +101,20 @@ pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed
     release_node_ports(desired, observed, &mut plan);
     management::withhold(desired.manage, &mut plan);
     plan
+}
+
+/// The plan that makes a load balancer, if nothing stands against it (`is_open`) and a port will be served. Otherwise only its
+/// problems count, all at once, and groups that exist follow the endpoints.
+pub(crate) fn unless_in_vain<M: GroupModel>(
+    desired: &Desired<M>,
+    observed: &M::Observed,
+    is_open: bool,
+    plan: Plan<M::Operation>,
+) -> Plan<M::Operation> {
+    let makes_listener =
+        |step: &Step<M::Operation>| step.operation.creates() && matches!(step.target, Target::Listener(_));
+    let serves = !desired.manage.keeps(ManagementLevel::Listeners) || plan.steps.iter().any(makes_listener);
+    if is_open && serves { plan } else { Plan { problems: plan.problems, ..follow(desired, observed, false) } }
 }
 
 /// Keeps the backends of groups that listeners of ours keep while a problem holds them back from the wanted ones. Such a group

@@ -97,6 +97,19 @@ pub(crate) fn references<M: ProductModel>(
     references
 }
 
+/// Reports an attribute that is missing for a request about a listener, unless what is stated of it is wrong.
+pub(crate) fn lacks<M: ProductModel>(
+    desired: &Desired<M>,
+    (key, source): (M::ListenerKey, &str),
+    (field, why): (String, &str),
+    plan: &mut Plan<M::Operation>,
+) {
+    if desired.problems.iter().all(|it| it.problem.field != field) {
+        let why = format!("{why}; listener {key} ({source}) stays as it is");
+        plan.problem(ServiceProblem::required(field, why));
+    }
+}
+
 /// A listener that is not ours is where one is wanted.
 pub(crate) fn taken<K: Display>(source: &str, wanted: K, other: K, description: &str) -> ServiceProblem {
     let rule = format!(

@@ -52,6 +52,11 @@ pub trait ObservedModel: Clone + Debug + Default {
         self.listeners().into_iter().flatten().any(|(_, listener)| listener.group_id == id)
     }
 
+    /// Whether a listener of this owner is there.
+    fn has_listener_of(&self, owner: &Owner) -> bool {
+        self.listeners().into_iter().flatten().any(|(_, it)| owner.owns_listener(it.description))
+    }
+
     /// Ids of the server groups that listeners of this owner name.
     fn groups_of_listeners(&self, owner: &Owner) -> BTreeSet<String> {
         let ours = self.listeners().into_iter().flatten().filter(|(_, it)| owner.owns_listener(it.description));

@@ -145,6 +145,11 @@ impl ScopedProblems {
         self.add(problem, ProblemScope { listeners: ports.into_iter().collect(), ..ProblemScope::default() });
     }
 
+    /// Adds a problem about what is left out without it.
+    pub fn left_out(&mut self, problem: ServiceProblem) {
+        self.add(problem, ProblemScope::default());
+    }
+
     fn add(&mut self, problem: ServiceProblem, scope: ProblemScope) {
         self.0.push(ScopedProblem { problem, scope });
     }

@@ -37,6 +37,11 @@ pub trait Operation: Clone + Display + PartialEq {
         None
     }
 
+    /// The same creation with the ownership marks as its only tags; `None` if it has no others.
+    fn without_tags(&self) -> Option<Self> {
+        None
+    }
+
     /// What the user should know of where something was made, or could not be, with the cloud's code.
     fn remark(&self, _refusal: Option<&str>) -> Option<String> {
         None

@@ -21,6 +21,7 @@ pub(super) fn desire(
     let creation = Creation::of(annotations, owner, protections);
     let is_public = annotations.get(Name::AddressType).unwrap_or(&defaults.address_type) == "internet";
     creation.check(annotations, settings, is_public, problems);
+    let tags = kept_tags(annotations, &defaults.tags, &creation);
     let create = create(annotations, owner, settings, (creation, zones_stated));
     DesiredInstance {
         // An intranet load balancer is where its vSwitch is.
@@ -35,7 +36,7 @@ pub(super) fn desire(
         bandwidth: annotations.integer(Name::Bandwidth),
         delete_protection: text(Name::DeleteProtection).map(|value| value == "on"),
         modification_protection: text(Name::ModificationProtection),
-        tags: kept_tags(annotations, &defaults.tags),
+        tags,
     }
 }
 
@@ -76,6 +77,7 @@ fn create(
         modification_protection_reason: creation.modification_protection_reason,
         resource_group_id: text(Name::ResourceGroupId).or_else(|| settings.resource_group_id.clone()),
         tags: creation.tags,
+        marks: creation.marks,
     }
 }
 

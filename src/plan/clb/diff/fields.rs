@@ -59,8 +59,8 @@ fn switched(mut fields: ListenerFields) -> ListenerFields {
     fields
 }
 
-/// The attribute that a request lacks, with the reason, if it lacks one.
-pub(super) fn lacking(protocol: Protocol, fields: &ListenerFields) -> Option<(Field, &'static str)> {
+/// The attributes that a request lacks, with the reasons.
+pub(super) fn lacking(protocol: Protocol, fields: &ListenerFields) -> Vec<(Field, &'static str)> {
     let on = |field: Field, value: &str| fields.get(&field).is_some_and(|found| found == value);
     let table = [
         (protocol == Protocol::Https, Field::ServerCertificateId, "HTTPS listeners need a certificate"),
@@ -71,10 +71,8 @@ pub(super) fn lacking(protocol: Protocol, fields: &ListenerFields) -> Option<(Fi
         (on(Field::StickySessionType, "insert"), Field::CookieTimeout, "inserted cookies need a timeout"),
         (on(Field::StickySessionType, "server"), Field::Cookie, "`server` needs the name of the cookie"),
     ];
-    table
-        .into_iter()
-        .find(|(needed, field, _)| *needed && !fields.contains_key(field))
-        .map(|(_, field, why)| (field, why))
+    let lacks = |(needed, field, _): &(bool, Field, _)| *needed && !fields.contains_key(field);
+    table.into_iter().filter(lacks).map(|(_, field, why)| (field, why)).collect()
 }
 
 /// Wanted attributes that differ and count.
@@ -183,7 +181,8 @@ mod tests {
 
     #[test]
     fn incomplete_combinations_are_found() {
-        let lacks = |protocol, list: &[(Field, &str)]| lacking(protocol, &fields(list)).map(|(field, _)| field);
+        let all = |protocol, list: &[(Field, &str)]| lacking(protocol, &fields(list)).into_iter().map(|it| it.0);
+        let lacks = |protocol, list: &[(Field, &str)]| all(protocol, list).next();
         assert_eq!(lacks(Protocol::Https, &[]), Some(Field::ServerCertificateId));
         assert_eq!(lacks(Protocol::Tcp, &[(Field::AclStatus, "on"), (Field::AclId, "a")]), Some(Field::AclType));
         assert_eq!(lacks(Protocol::Http, &[(Field::StickySession, "on")]), Some(Field::StickySessionType));

@@ -138,9 +138,6 @@ impl Pass<'_> {
 
     /// Decides, and says what prevents it.
     fn judge(&mut self, key: ListenerKey, wanted: &DesiredListener) -> ListenerAction {
-        if self.desired.problems.withhold_listener(key.port) {
-            return ListenerAction::Blocked;
-        }
         let collides = |other: ListenerKey| other.collides(key);
         let notes = match listener_diff::in_the_way(self.desired, self.observed, collides) {
             Ok(notes) => notes,
@@ -149,17 +146,16 @@ impl Pass<'_> {
                 return ListenerAction::Blocked;
             }
         };
-        if wanted.forward_to.is_none() && self.place(wanted).is_none() {
-            // The reason is among the problems already.
-            return ListenerAction::Blocked;
-        }
         let verdict = match self.remote.get(&key) {
             None => ListenerAction::Create,
             Some(listener) if self.must_replace(key, wanted, listener) => ListenerAction::Replace,
             Some(_) => ListenerAction::Update,
         };
         let sent = || fields::for_creation(&wanted.defaults, &wanted.fields, wanted.forward_to);
-        if verdict != ListenerAction::Update && self.lacks(key, wanted, &sent()) {
+        let lacks = verdict != ListenerAction::Update && self.lacks(key, wanted, &sent());
+        // The reason is among the problems already.
+        let is_homeless = wanted.forward_to.is_none() && self.place(wanted).is_none();
+        if lacks || is_homeless || self.desired.problems.withhold_listener(key.port) {
             return ListenerAction::Blocked;
         }
         self.plan.notes.extend(notes);
@@ -175,14 +171,15 @@ impl Pass<'_> {
         hash || forwards_to(key, listener) != wanted.forward_to
     }
 
-    /// Reports the first attribute that is missing for a request.
+    /// Reports the attributes that are missing for a request.
     fn lacks(&mut self, key: ListenerKey, wanted: &DesiredListener, sent: &ListenerFields) -> bool {
-        let Some((field, why)) = fields::lacking(key.protocol, sent) else { return false };
-        let annotation = Name::TABLE.iter().find(|entry| entry.applies == Applies::Field(field));
-        let name = annotation.map_or_else(|| field.to_string(), |entry: &Entry| entry.key.full());
-        let why = format!("{why}; listener {key} ({}) stays as it is", wanted.source);
-        self.plan.problem(ServiceProblem::required(name, why));
-        true
+        let lacking = fields::lacking(key.protocol, sent);
+        for (field, why) in &lacking {
+            let annotation = Name::TABLE.iter().find(|entry| entry.applies == Applies::Field(*field));
+            let name = annotation.map_or_else(|| field.to_string(), |entry: &Entry| entry.key.full());
+            listener_diff::lacks(self.desired, (key, &wanted.source), (name, why), self.plan);
+        }
+        !lacking.is_empty()
     }
 
     fn place(&self, wanted: &DesiredListener) -> Option<&GroupInPlan> {

@@ -1,5 +1,7 @@
 //! What a problem is about stays in the cloud as it is, and everything else goes on.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -14,6 +16,7 @@ use crate::plan::service::annotations::{AnnotationName, parse};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::observed::ObservedModel;
+use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::{Operation as _, Target};
 
@@ -195,6 +198,64 @@ fn nodes_leave_a_port_that_the_api_server_takes_back_whatever_else_is_wrong() {
         assert_eq!(cloud.backends("k8s/30080/web/default/c1"), stays, "{why}");
         assert_eq!(plan(&world, &cloud).steps, [], "{why}");
     }
+}
+
+/// The last part of the fields that problems name.
+pub(crate) fn fields(problems: &[ServiceProblem]) -> Vec<&str> {
+    problems.iter().map(|it| it.field.rsplit("loadbalancer-").next().unwrap()).collect()
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once() {
+    let wrong = [
+        ("protocol-port", "https:80"),
+        ("address-type", "somewhere"),
+        ("sticky-session", "on"),
+        ("acl-status", "on"),
+        ("idle-timeout", "long"),
+    ];
+    let none = plan(&World::new(&wrong), &Cloud::default());
+    let told: BTreeSet<&str> = fields(&none.problems).into_iter().collect();
+    let all = ["address-type", "idle-timeout", "cert-id", "acl-id", "acl-type", "sticky-session-type"];
+    assert_eq!((told, none.steps.len()), (all.into(), 0), "{none}");
+    let unplaced = plan(&World::new(&[("ip", "192.168.0.9"), ("protocol-port", "https:80")]), &Cloud::default());
+    assert_eq!((unplaced.problems.len(), unplaced.steps.len()), (2, 0), "{unplaced}");
+    let twice = plan(&World::new(&[("protocol-port", "https:80"), ("cert-id", "")]), &Cloud::default());
+    assert_eq!(fields(&twice.problems), ["cert-id"], "{twice}");
+}
+
+#[test]
+fn no_load_balancer_is_made_while_every_port_has_a_problem() {
+    let https = World::new(&[("protocol-port", "https:80")]);
+    let in_vain = plan(&https, &Cloud::default());
+    assert_eq!((fields(&in_vain.problems), in_vain.steps.len()), (vec!["cert-id"], 0), "{in_vain}");
+    let ports = [port(80, "TCP", 8080, 30080), port(81, "TCP", 8081, 30081)];
+    let of_use = plan(&https.ports(&ports), &Cloud::default());
+    assert!(of_use.problems.len() == 1 && of_use.to_string().contains("create listener 81/tcp"), "{of_use}");
+    let unmanaged = plan(&World::new(&[("protocol-port", "https:80"), ("manage", "backends")]), &Cloud::default());
+    assert!(unmanaged.steps.iter().any(|step| step.target == Target::LoadBalancer), "{unmanaged}");
+}
+
+#[test]
+fn a_tag_that_is_wrong_costs_the_tag_and_not_the_load_balancer() {
+    let tags = |count: usize| (0..count).map(|it| format!("key{it:02}=value")).collect::<Vec<_>>().join(",");
+    let mut world = World::new(&[("additional-resource-tags", &tags(19))]);
+    let unreadable = plan(&world, &Cloud::default());
+    assert!(unreadable.problems.len() == 1 && unreadable.to_string().contains("create listener"), "{unreadable}");
+    world = world.with(&[("additional-resource-tags", &tags(18))]);
+    world.settings.service.defaults.tags.insert("team".to_owned(), "web".to_owned());
+    let mut cloud = Cloud::default();
+    let many = plan(&world, &cloud);
+    let Operation::CreateInstance(create) = &many.steps[0].operation else { panic!("{many}") };
+    assert!(many.problems.len() == 1 && many.to_string().contains("create listener"), "{many}");
+    assert!(create.tags.len() == 20 && create.tags.contains_key("key00"), "{create:?}");
+    let Some(Operation::CreateInstance(less)) = many.steps[0].operation.without_tags() else { panic!("{many}") };
+    assert_eq!(less.tags, world.desired_with_problems().owner.tags(), "where the cloud refuses the others");
+    assert_eq!(Operation::CreateInstance(less).without_tags(), None);
+    for step in many.steps {
+        cloud.perform(&step.operation);
+    }
+    assert_eq!(plan(&world, &cloud).steps, [], "what has no room is not asked for again");
 }
 
 /// A configuration without load balancers that have a public address.

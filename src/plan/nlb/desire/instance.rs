@@ -38,6 +38,7 @@ pub(super) fn desire(
     if !reused && !public {
         private(annotations, &zones, problems);
     }
+    let tags = kept_tags(annotations, &defaults.tags, &creation);
     let create = create(annotations, owner, settings, (creation, &zones));
     DesiredInstance {
         near_nodes: zones.is_empty() && !reused,
@@ -54,7 +55,7 @@ pub(super) fn desire(
         bandwidth_package_id: text(Name::BandwidthPackageId),
         cross_zone: switch(Name::CrossZoneEnabled),
         security_group_ids: annotations.get(Name::SecurityGroupIds).map(id_set),
-        tags: kept_tags(annotations, &defaults.tags),
+        tags,
     }
 }
 
@@ -94,6 +95,7 @@ fn create(
         modification_protection: creation.modification_protection,
         modification_protection_reason: creation.modification_protection_reason,
         tags: creation.tags,
+        marks: creation.marks,
     }
 }
 

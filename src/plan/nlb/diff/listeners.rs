@@ -16,7 +16,6 @@ use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
 use crate::plan::service::listener_diff::{self, ListenerChanges, regroup};
 use crate::plan::service::model::GroupRef;
-use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
 /// Certificates in one call.
@@ -95,9 +94,6 @@ impl Pass<'_> {
 
     /// Decides, and says what prevents it.
     fn judge(&mut self, key: ListenerKey, wanted: &DesiredListener) -> ListenerAction {
-        if self.desired.problems.withhold_listener(wanted.port) {
-            return ListenerAction::Blocked;
-        }
         let collides = |other: ListenerKey| other.collides(key);
         let notes = match listener_diff::in_the_way(self.desired, self.observed, collides) {
             Ok(notes) => notes,
@@ -107,37 +103,39 @@ impl Pass<'_> {
             }
         };
         let is_there = self.remote.contains_key(&key);
+        let lacks = !is_there && self.lacks(key, wanted, &wanted.fields);
         // The reason is among the problems already.
-        if !is_there && self.place(wanted).is_none() {
-            return ListenerAction::Blocked;
-        }
-        let is_open = self.protection == Protection::Missing && self.desired.access.is_some();
-        if !is_there && (is_open || self.lacks(key, wanted, &wanted.fields)) {
+        let is_homeless = !is_there && self.place(wanted).is_none();
+        let is_open = !is_there && self.protection == Protection::Missing && self.desired.access.is_some();
+        if lacks || is_homeless || is_open || self.desired.problems.withhold_listener(wanted.port) {
             return ListenerAction::Blocked;
         }
         self.plan.notes.extend(notes);
         if is_there { ListenerAction::Update } else { ListenerAction::Create }
     }
 
-    /// Reports the first attribute that is missing for a request.
+    /// Reports the attributes that are missing for a request.
     fn lacks(&mut self, key: ListenerKey, wanted: &DesiredListener, sent: &ListenerFields) -> bool {
         let is_on = |field| sent.get(&field).is_some_and(|on| on == "true");
         let has = |field| sent.get(&field).is_some_and(|id| !id.is_empty());
         let tls = key.protocol == Protocol::TcpSsl;
-        let (field, why) = if tls && !has(ListenerField::Certificate) {
-            (ListenerField::Certificate, "TCPSSL listeners need a certificate")
-        } else if is_on(ListenerField::CaEnabled) && !has(ListenerField::CaCertificate) {
-            (ListenerField::CaCertificate, "certificates of clients need that of an authority")
-        } else if is_on(ListenerField::Alpn) && !has(ListenerField::AlpnPolicy) {
-            (ListenerField::AlpnPolicy, "ALPN needs a policy")
-        } else {
-            return false;
-        };
-        let annotation = Name::TABLE.iter().find(|entry| entry.applies == Applies::Field(Field::Listener(field)));
-        let name = annotation.map_or_else(|| field.to_string(), |entry: &Entry| entry.key.full());
-        let why = format!("{why}; listener {key} ({}) stays as it is", wanted.source);
-        self.plan.problem(ServiceProblem::required(name, why));
-        true
+        let table = [
+            (tls, ListenerField::Certificate, "TCPSSL listeners need a certificate"),
+            (
+                is_on(ListenerField::CaEnabled),
+                ListenerField::CaCertificate,
+                "certificates of clients need that of an authority",
+            ),
+            (is_on(ListenerField::Alpn), ListenerField::AlpnPolicy, "ALPN needs a policy"),
+        ];
+        let mut lacks = false;
+        for (_, field, why) in table.into_iter().filter(|(needed, field, _)| *needed && !has(*field)) {
+            let annotation = Name::TABLE.iter().find(|entry| entry.applies == Applies::Field(Field::Listener(field)));
+            let name = annotation.map_or_else(|| field.to_string(), |entry: &Entry| entry.key.full());
+            listener_diff::lacks(self.desired, (key, &wanted.source), (name, why), self.plan);
+            lacks = true;
+        }
+        lacks
     }
 
     fn place(&self, wanted: &DesiredListener) -> Option<&GroupInPlan> {

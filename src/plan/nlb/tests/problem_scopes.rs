@@ -1,8 +1,10 @@
 //! What a problem is about stays in the cloud as it is, and everything else goes on.
 
+use std::collections::BTreeSet;
+
 use super::{Cloud, bring, desired, served, world};
-use crate::plan::clb::tests::ENI;
-use crate::plan::clb::tests::problem_scopes::released;
+use crate::plan::clb::tests::problem_scopes::{fields, released};
+use crate::plan::clb::tests::{ENI, port};
 use crate::plan::nlb::annotations::Name;
 use crate::plan::nlb::diff::diff;
 use crate::plan::service::annotations::{AnnotationName, parse};
@@ -35,4 +37,22 @@ fn the_server_group_of_a_listener_follows_a_release_whatever_annotation_is_wrong
         tried += 1;
     }
     assert!(tried > 20, "{tried}");
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once_and_nothing_is_made_in_vain() {
+    let plan = |annotations: &[(&str, &str)], ports: &[u16]| {
+        let ports: Vec<_> = ports.iter().map(|it| port(*it, "TCP", 8000 + it, 30000 + it)).collect();
+        diff(&desired(&world(annotations).ports(&ports)), &Cloud::default().observed)
+    };
+    let wrong =
+        [("protocol-port", "tcpssl:80"), ("address-type", "somewhere"), ("idle-timeout", "long"), ("alpn", "on")];
+    let all = plan(&wrong, &[80]);
+    let told: BTreeSet<&str> = fields(&all.problems).into_iter().collect();
+    let expected = ["address-type", "idle-timeout", "cert-id", "alpn-policy"];
+    assert_eq!((told, all.steps.len()), (expected.into(), 0), "{all}");
+    let in_vain = plan(&wrong[..1], &[80]);
+    assert_eq!((fields(&in_vain.problems), in_vain.steps.len()), (vec!["cert-id"], 0), "{in_vain}");
+    let of_use = plan(&wrong[..1], &[80, 81]);
+    assert!(of_use.problems.len() == 1 && of_use.to_string().contains("create listener"), "{of_use}");
 }
