@@ -412,9 +412,38 @@ fn a_tag_that_the_cloud_refuses_costs_the_tag_and_not_the_load_balancer() {
                 testbed.cloud.faults().matching(action, team(), Fault::code("InvalidParameter.TagKey"), None);
             }
         }
-        tokio::time::sleep(Duration::from_secs(20)).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
         for kind in Kind::BOTH {
             assert_eq!((kind.count(testbed), port_errors(testbed, kind)), (1, vec![String::new(); 2]), "{kind:?}");
         }
+    });
+}
+
+#[test]
+fn traffic_follows_a_release_although_the_cloud_refuses_a_setting() {
+    on_two_ports([("lb-name", "web"); 2], async |testbed| {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let settings = [
+            ("SetLoadBalancerTCPListenerAttribute", "EstablishedTimeout", "established-timeout"),
+            ("UpdateListenerAttribute", "IdleTimeout", "idle-timeout"),
+        ];
+        for (kind, (action, parameter, annotation)) in Kind::BOTH.into_iter().zip(settings) {
+            let with = [(parameter.to_owned(), "100".to_owned())].into();
+            testbed.cloud.faults().matching(action, with, Fault::code("InvalidParameter"), None);
+            annotate(testbed, kind.controller(), annotation, "100");
+            let node_port = 30990 + i32::from(kind == Kind::Network);
+            let patch = json!({"spec": {"ports": [
+                {"name": "p80", "port": 80, "targetPort": 8000, "protocol": "TCP", "nodePort": node_port},
+            ]}});
+            testbed.cluster.patch("Service", "default", kind.controller(), &patch).unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let used = testbed.cloud.look(|account| {
+            let classic = account.load_balancers.values().flat_map(|lb| lb.groups.values());
+            let classic: Vec<u16> = classic.flat_map(|it| &it.backends).map(|it| it.port).collect();
+            let network = account.nlb.groups.values().flat_map(|it| &it.servers).map(|it| it.port).collect::<Vec<_>>();
+            (classic, network)
+        });
+        assert_eq!(used, (vec![30990], vec![30991]));
     });
 }

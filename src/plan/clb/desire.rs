@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use self::listeners::PortReader;
 use super::annotations::{Annotations, Name};
 use super::desired::{ClassicExtra, Desired};
-use super::model::{ListenerKey, Protocol};
+use super::model::{ListenerField as Field, ListenerKey, Protocol};
 use crate::plan::inputs::{EndpointsView, ServiceView};
 use crate::plan::service::annotations::{AnnotationName, Applies, parse};
 use crate::plan::service::backends::Inputs;
@@ -23,7 +23,7 @@ use crate::plan::service::desire;
 use crate::plan::service::desired::Sources;
 use crate::plan::service::handling::is_inherited;
 use crate::plan::service::ownership::Owner;
-use crate::plan::service::problem::ScopedProblems;
+use crate::plan::service::problem::{ProblemScope, ScopedProblems};
 use crate::plan::service::settings::ServiceSettings;
 
 /// What a Service asks for, with everything that is wrong with it in [`Desired::problems`].
@@ -52,8 +52,21 @@ pub fn desire(inputs: &Inputs<'_>) -> Desired {
     desired
 }
 
-/// What stays as it is while an annotation makes no sense: the load balancer, and which listeners.
-fn scope_of(name: Name, wanted: &BTreeSet<ListenerKey>, service: &ServiceView) -> (bool, BTreeSet<u16>) {
+/// Settings of listeners about which other annotations, or the spec of the Service, have a say, too.
+const JOINT: [Field; 9] = [
+    Field::AclStatus,
+    Field::AclId,
+    Field::AclType,
+    Field::HealthCheck,
+    Field::HealthCheckSwitch,
+    Field::HealthCheckType,
+    Field::HealthCheckConnectPort,
+    Field::HealthCheckUri,
+    Field::PersistenceTimeout,
+];
+
+/// What stays as it is while an annotation makes no sense, server groups apart.
+fn scope_of(name: Name, wanted: &BTreeSet<ListenerKey>, service: &ServiceView) -> ProblemScope {
     let ports = |protocols: &[Protocol]| -> BTreeSet<u16> {
         wanted.iter().filter(|key| protocols.contains(&key.protocol)).map(|key| key.port).collect()
     };
@@ -64,7 +77,11 @@ fn scope_of(name: Name, wanted: &BTreeSet<ListenerKey>, service: &ServiceView) -
         (Name::VgroupPort, _) | (_, Applies::Listeners) => service.ports.iter().map(|port| port.port).collect(),
         _ => BTreeSet::new(),
     };
-    (name.entry().applies == Applies::Instance, listeners)
+    let load_balancer = name.entry().applies == Applies::Instance;
+    match name.entry().applies {
+        Applies::Field(field) if !JOINT.contains(&field) => ProblemScope { settings: listeners, ..Default::default() },
+        _ => ProblemScope { load_balancer, listeners, ..ProblemScope::default() },
+    }
 }
 
 /// Addresses of pods whose network interfaces must be looked up before [`desire`] can attach them.

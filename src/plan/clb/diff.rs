@@ -18,7 +18,7 @@ use super::model::{ListenerField, ListenerKey};
 use super::observed::Observed;
 use super::operation::Plan;
 use crate::plan::service::group_diff;
-use crate::plan::service::listener_diff::serve_first;
+use crate::plan::service::listener_diff::{self, ListenerChanges, serve_first};
 use crate::plan::service::management::{self, ManagementLevel};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::LABEL_HASH;
@@ -32,7 +32,7 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     let usable = instance::usable(desired, observed);
     let is_usable = usable.is_ok();
     plan.problems.extend(usable.err());
-    if observed.instance.is_none() {
+    if observed.instance.is_none() && desired.reuse.is_none() {
         let is_open = is_usable && !desired.problems.withhold_load_balancer();
         return group_diff::unless_in_vain(desired, observed, is_open, converge(desired, observed, plan));
     }
@@ -48,7 +48,8 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
 }
 
 fn converge(stated: &Desired, observed: &Observed, mut plan: Plan) -> Plan {
-    let desired = &*access_list::resolved(stated, observed);
+    let settled = group_diff::settled(stated, observed);
+    let desired = &*access_list::resolved(&settled, observed);
     inherited(stated, desired, observed, &mut plan);
     let phase = management::mark(&plan);
     instance::diff(desired, observed, &mut plan);
@@ -59,16 +60,18 @@ fn converge(stated: &Desired, observed: &Observed, mut plan: Plan) -> Plan {
     management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
     serve_first(&mut plan.steps, |group| observed.serves(group));
     let phase = management::mark(&plan);
-    if access_list::ensure(desired, observed, &mut plan) {
-        let references = listeners::diff(desired, observed, &groups, &mut plan);
-        management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);
-        let phase = management::mark(&plan);
-        group_diff::follow_listeners(desired, observed, (&mut groups, &references), &mut plan);
-        group_diff::sweep(desired, observed, &groups, &references, &mut plan);
-        management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
+    let is_open = access_list::ensure(desired, observed, &mut plan);
+    let references = match is_open {
+        true => listeners::diff(desired, observed, &groups, &mut plan),
+        false => listener_diff::references(desired, observed, &ListenerChanges::default()),
+    };
+    management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);
+    let phase = management::mark(&plan);
+    group_diff::follow_listeners(desired, observed, (&mut groups, &references), &mut plan);
+    group_diff::sweep(desired, observed, &groups, &references, &mut plan);
+    management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
+    if is_open {
         access_list::finish(desired, observed, &mut plan);
-    } else {
-        management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);
     }
     management::withhold(desired.manage, &mut plan);
     plan

@@ -22,7 +22,7 @@ use crate::plan::service::backends::{self, AddressFamily, BackendRules, KnownNod
 use crate::plan::service::desire;
 use crate::plan::service::desired::Sources;
 use crate::plan::service::ownership::Owner;
-use crate::plan::service::problem::ScopedProblems;
+use crate::plan::service::problem::{ProblemScope, ScopedProblems};
 use crate::plan::service::settings::ServiceSettings;
 
 /// What a Service asks for, with everything that is wrong with it in [`Desired::problems`].
@@ -45,10 +45,10 @@ pub fn desire(inputs: &Inputs<'_>) -> Desired {
     desired
 }
 
-/// What stays as it is while an annotation makes no sense: the load balancer, and which listeners. Attributes of server
+/// What stays as it is while an annotation makes no sense, server groups apart. Attributes of server
 /// groups stay because nothing is stated of them; the listeners stay with them, so that no new one is made without what it
 /// should have.
-fn scope_of(name: Name, wanted: &BTreeSet<(u16, Protocol)>, service: &ServiceView) -> (bool, BTreeSet<u16>) {
+fn scope_of(name: Name, wanted: &BTreeSet<(u16, Protocol)>, service: &ServiceView) -> ProblemScope {
     let listeners: BTreeSet<u16> = match (name, name.entry().applies) {
         (_, Applies::Field(Field::Listener(field))) => {
             wanted.iter().filter(|(_, protocol)| field.protocols().contains(protocol)).map(|(port, _)| *port).collect()
@@ -58,7 +58,11 @@ fn scope_of(name: Name, wanted: &BTreeSet<(u16, Protocol)>, service: &ServiceVie
         }
         _ => BTreeSet::new(),
     };
-    (name.entry().applies == Applies::Instance, listeners)
+    let load_balancer = name.entry().applies == Applies::Instance;
+    match name.entry().applies {
+        Applies::Field(Field::Listener(_)) => ProblemScope { settings: listeners, ..ProblemScope::default() },
+        _ => ProblemScope { load_balancer, listeners, ..ProblemScope::default() },
+    }
 }
 
 /// Addresses of pods whose network interfaces must be looked up before [`desire`] can attach them.

@@ -37,7 +37,7 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     let usable = instance::usable(desired, observed);
     let is_usable = usable.is_ok();
     plan.problems.extend(usable.err());
-    if observed.instance.is_none() {
+    if observed.instance.is_none() && desired.reuse.is_none() {
         let is_open = is_usable && !desired.problems.withhold_load_balancer();
         return group_diff::unless_in_vain(desired, observed, is_open, converge(desired, observed, plan));
     }
@@ -54,6 +54,7 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
 }
 
 fn converge(desired: &Desired, observed: &Observed, mut plan: Plan) -> Plan {
+    let desired = &*group_diff::settled(desired, observed);
     let made = made(desired, observed, &mut plan);
     let observed = made.as_ref().unwrap_or(observed);
     let phase = management::mark(&plan);

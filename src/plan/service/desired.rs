@@ -163,23 +163,26 @@ impl<M: ProductModel> Desired<M> {
         self.manage_listeners && self.manage.keeps(ManagementLevel::Listeners)
     }
 
-    /// Puts what is wrong with annotations before all other problems. `scope` says what stays as it is meanwhile: the load
-    /// balancer, and which listeners; `fixes_groups` which annotations decide about server groups.
+    /// Puts what is wrong with annotations before all other problems. `scope` says what stays as it is meanwhile, server groups
+    /// apart; `fixes_groups` which annotations decide about these.
     pub(crate) fn add_problems(
         &mut self,
         sources: &Sources<'_, M::Name>,
-        scope: impl Fn(M::Name) -> (bool, BTreeSet<u16>),
+        scope: impl Fn(M::Name) -> ProblemScope,
         fixes_groups: &[M::Name],
     ) {
         let nodes = [M::Name::BACKEND_LABEL, M::Name::REMOVE_UNSCHEDULED_BACKEND];
         let scoped = |(name, problem): &(M::Name, ServiceProblem)| {
-            let (load_balancer, listeners) = scope(*name);
+            let mut scope = scope(*name);
             // A load balancer is worth more than its tags.
-            let load_balancer = load_balancer && *name != M::Name::ADDITIONAL_RESOURCE_TAGS;
-            // Nodes are not chosen where pods are attached.
-            let chooses_nodes = nodes.contains(name) && sources.rules.mode != BackendMode::Eni;
-            let groups = chooses_nodes || *name == M::Name::VGROUP_PORT || fixes_groups.contains(name);
-            ScopedProblem { problem: problem.clone(), scope: ProblemScope { load_balancer, listeners, groups } }
+            scope.load_balancer &= *name != M::Name::ADDITIONAL_RESOURCE_TAGS;
+            // Elsewhere, pods decide which nodes serve.
+            scope.nodes = nodes.contains(name) && sources.rules.mode == BackendMode::Cluster;
+            if scope.nodes {
+                scope.settings.extend(sources.inputs.service.ports.iter().map(|port| port.port));
+            }
+            scope.groups = *name == M::Name::VGROUP_PORT || fixes_groups.contains(name);
+            ScopedProblem { problem: problem.clone(), scope }
         };
         let of_annotations = sources.annotations.problems.iter().map(scoped);
         self.problems = of_annotations.chain(self.problems.iter().cloned()).collect();

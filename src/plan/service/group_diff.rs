@@ -1,5 +1,6 @@
 //! Which server groups are meant, which are made, and which are no longer wanted.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::annotations::AnnotationName;
@@ -9,7 +10,7 @@ use super::management::{self, ManagementLevel};
 use super::model::{Backend, BackendKind, DesiredGroup, GroupRef, ObservedGroup};
 use super::observed::ObservedModel;
 use super::ownership::is_mark;
-use super::problem::ServiceProblem;
+use super::problem::{ProblemKind, ServiceProblem};
 use super::steps::{Operation, Plan, Step, Target};
 
 /// What is particular to a product's groups.
@@ -44,6 +45,24 @@ pub(crate) trait GroupModel: ProductModel {
 /// Plans the backends of a Service's groups.
 pub(crate) fn planner<M: ProductModel>(desired: &Desired<M>) -> BackendPlanner<'_> {
     BackendPlanner { owner: &desired.owner, batch_size: desired.batch_size }
+}
+
+/// What is desired. While it is not known which nodes are to be backends, those that are now stay, as far as one of them can.
+pub(crate) fn settled<'a, M: ProductModel>(desired: &'a Desired<M>, observed: &M::Observed) -> Cow<'a, Desired<M>>
+where
+    Desired<M>: Clone,
+{
+    if !desired.problems.withhold_nodes() {
+        return Cow::Borrowed(desired);
+    }
+    let members = observed.groups().values().flat_map(ObservedGroup::members);
+    let ours = members.filter(|it| it.key.kind != BackendKind::Eni && desired.owner.owns_backend(&it.description));
+    let serving: BTreeSet<&str> = ours.map(|backend| &*backend.key.server_id).collect();
+    let mut settled = desired.clone();
+    for group in settled.groups.values_mut() {
+        group.backends.keep_nodes(|server| serving.contains(&*server.server_id));
+    }
+    Cow::Owned(settled)
 }
 
 /// Makes and fills the groups that are wanted.
@@ -90,7 +109,11 @@ pub(crate) fn ensure<M: GroupModel>(
 
 /// Keeps the backends of groups that exist, while nothing else may be done. Groups of users only if the load balancer `serves`
 /// the Service: that they are named is no leave to fill them where it may not be used.
-pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed, serves: bool) -> Plan<M::Operation> {
+pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed, serves: bool) -> Plan<M::Operation>
+where
+    Desired<M>: Clone,
+{
+    let desired = &*settled(desired, observed);
     let mut plan = Plan::default();
     let may_change = |wanted: &&DesiredGroup| serves || matches!(wanted.group, GroupRef::Named(_));
     for wanted in desired.groups.values().filter(|_| !desired.problems.withhold_groups()).filter(may_change) {
@@ -103,18 +126,26 @@ pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed
     plan
 }
 
-/// The plan that makes a load balancer, if nothing stands against it (`is_open`) and a port will be served. Otherwise only its
-/// problems count, all at once, and groups that exist follow the endpoints.
+/// The plan that makes a load balancer, if nothing stands against it (`is_open`) and a port will be served, or may be once
+/// more can be read. Otherwise only what is wrong counts, all at once, and groups that exist follow the endpoints.
 pub(crate) fn unless_in_vain<M: GroupModel>(
     desired: &Desired<M>,
     observed: &M::Observed,
     is_open: bool,
     plan: Plan<M::Operation>,
-) -> Plan<M::Operation> {
+) -> Plan<M::Operation>
+where
+    Desired<M>: Clone,
+{
     let makes_listener =
         |step: &Step<M::Operation>| step.operation.creates() && matches!(step.target, Target::Listener(_));
-    let serves = !desired.manage.keeps(ManagementLevel::Listeners) || plan.steps.iter().any(makes_listener);
-    if is_open && serves { plan } else { Plan { problems: plan.problems, ..follow(desired, observed, false) } }
+    let is_unread = plan.problems.iter().any(|it| matches!(it.kind, ProblemKind::State(_)));
+    let serves =
+        !desired.manage.keeps(ManagementLevel::Listeners) || plan.steps.iter().any(makes_listener) || is_unread;
+    if is_open && serves {
+        return plan;
+    }
+    Plan { problems: plan.problems, warnings: plan.warnings, ..follow(desired, observed, false) }
 }
 
 /// Keeps the backends of groups that listeners of ours keep while a problem holds them back from the wanted ones. Such a group

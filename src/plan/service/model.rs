@@ -133,6 +133,16 @@ impl DesiredBackends {
         self.nodes.iter().any(is_there) || self.own.contains_key(key)
     }
 
+    /// Leaves out nodes of which `stays` is false, unless that is all of them.
+    pub(crate) fn keep_nodes(&mut self, stays: impl Fn(&BackendKey) -> bool) {
+        for nodes in &mut self.nodes {
+            let kept: Vec<BackendKey> = nodes.servers.iter().filter(|server| stays(server)).cloned().collect();
+            if !kept.is_empty() {
+                nodes.servers = Arc::new(kept);
+            }
+        }
+    }
+
     /// All of them, in the order of their keys; of those that are the same, the first counts.
     #[must_use]
     pub fn to_vec(&self) -> Vec<Backend> {

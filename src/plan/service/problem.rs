@@ -111,6 +111,10 @@ pub struct ProblemScope {
     pub load_balancer: bool,
     /// Ports whose listeners it is about: none is made, changed or deleted.
     pub listeners: BTreeSet<u16>,
+    /// Ports of whose listeners it is about one setting: none is made without it, and those that are there keep theirs.
+    pub settings: BTreeSet<u16>,
+    /// Whether it is about which nodes are in server groups: those that are there stay.
+    pub nodes: bool,
     /// Whether it is about which backends are in server groups: none is added or removed.
     pub groups: bool,
 }
@@ -145,6 +149,11 @@ impl ScopedProblems {
         self.add(problem, ProblemScope { listeners: ports.into_iter().collect(), ..ProblemScope::default() });
     }
 
+    /// Adds a problem about one setting of the listeners on these ports.
+    pub fn settings(&mut self, ports: impl IntoIterator<Item = u16>, problem: ServiceProblem) {
+        self.add(problem, ProblemScope { settings: ports.into_iter().collect(), ..ProblemScope::default() });
+    }
+
     /// Adds a problem about what is left out without it.
     pub fn left_out(&mut self, problem: ServiceProblem) {
         self.add(problem, ProblemScope::default());
@@ -167,6 +176,16 @@ impl ScopedProblems {
     /// Whether listeners on a port stay as they are.
     pub fn withhold_listener(&self, port: u16) -> bool {
         self.0.iter().any(|problem| problem.scope.listeners.contains(&port))
+    }
+
+    /// Whether no listener is made on a port.
+    pub fn withhold_new_listener(&self, port: u16) -> bool {
+        self.withhold_listener(port) || self.0.iter().any(|problem| problem.scope.settings.contains(&port))
+    }
+
+    /// Whether it is not known which nodes are to be backends.
+    pub fn withhold_nodes(&self) -> bool {
+        self.0.iter().any(|problem| problem.scope.nodes)
     }
 
     /// Whether server groups stay as they are.

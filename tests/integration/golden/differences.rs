@@ -42,9 +42,12 @@ intended.
 - What the spec of a Service no longer asks for is taken back: session persistence, checks at the `healthCheckNodePort`, source
   ranges, and backends in a user's server group that is no longer named. Session persistence or checks that a person set stay. The
   annotations `alicloud-ccm/applied-clb` and `alicloud-ccm/applied-nlb` on the Service remember what was set.
-- A problem of a Service affects only what it is about: the load balancer, a listener or the choice of backends stays unchanged in
-  the cloud. The controller reconciles everything else, and server groups that exist follow the endpoints. The event
-  `SyncLoadBalancerFailed` names all problems. Nothing that has a problem is created.
+- A problem of a Service affects only what it is about: the load balancer, a listener, one setting of a listener or the choice of
+  backends stays unchanged in the cloud. The controller reconciles everything else, and server groups that exist follow the
+  endpoints. The event `SyncLoadBalancerFailed` names all problems. No listener with a problem is created, and no load balancer while
+  every port has one. As soon as one port is served, the address is published; the status has an error for each of the others.
+- What the cloud refuses keeps nothing else from its effect: a listener moves to the server group of a release before its settings
+  change, and a load balancer is created without tags that the cloud refuses.
 - A node leaves its server group as soon as its node port is no longer one of the Service. The status of a port without the node port
   that it needs has the error `alibabacloud.com/NodePortMissing`.
 - An endpoint without conditions is ready, as the Kubernetes API says; the official controller leaves it out. While no endpoint of a
@@ -187,8 +190,7 @@ controller, relative to the zone, with these differences:
 The complete list of differences in the results of a set of Services that both controllers reconciled. Steps are counted from 1.
 ";
 
-const PROBLEM_SCOPE: &str = "An invalid value affects only what it is about: the load balancer is created; the listener is created \
-     once the value is corrected.";
+const SERVES: &str = "What one port lacks keeps no other port from its clients.";
 const SETTINGS: &str = "A warning reports, once, a setting that has no effect, alone or in combination.";
 const ENSURED: &str = "EnsuredLoadBalancer";
 const ENSURED_TOLD: &str = "EnsuredLoadBalancer, LoadBalancerSettings";
@@ -217,7 +219,8 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         "Proxy",
         "Traffic from inside of the cluster goes through the load balancer and carries the header that the pods expect.",
     ),
-    differs("hc-number-bad", 0, "load_balancers", "", "1 of them", PROBLEM_SCOPE),
+    differs("cert-missing", 0, "service labels", "", "service.k8s.alibaba/loadbalancer-id", SERVES),
+    differs("cert-missing", 0, "service status ingress", "absent", "1 of them", SERVES),
     differs("weight-without-vgroup", 0, "events", ENSURED, ENSURED_TOLD, SETTINGS),
     differs("weight-without-vgroup", 0, "outcome", "fine", "warned", SETTINGS),
     differs("acl", 1, "events", CHANGED, CHANGED_TOLD, SETTINGS),

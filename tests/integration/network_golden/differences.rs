@@ -13,6 +13,42 @@ pub(super) struct Difference {
 }
 
 pub(super) const DIFFERENCES: &[Difference] = &[
+    // No load balancer is made while every port has a problem.
+    Difference { case: "nlb-scheduler-bad", step: 0, field: "load_balancers", theirs: "1 of them", ours: "" },
+    Difference { case: "nlb-health-check-range", step: 0, field: "load_balancers", theirs: "1 of them", ours: "" },
+    Difference { case: "nlb-alpn-without-policy", step: 0, field: "load_balancers", theirs: "1 of them", ours: "" },
+    Difference { case: "nlb-alpn-without-policy", step: 0, field: "server_groups", theirs: "1 of them", ours: "" },
+    Difference { case: "nlb-cert-missing", step: 0, field: "load_balancers", theirs: "1 of them", ours: "" },
+    Difference { case: "nlb-cert-missing", step: 0, field: "server_groups", theirs: "1 of them", ours: "" },
+    // The address is published as soon as one port is served.
+    Difference {
+        case: "nlb-health-check-udp-on-tcp",
+        step: 0,
+        field: "service labels",
+        theirs: "",
+        ours: "service.k8s.alibaba/loadbalancer-id",
+    },
+    Difference {
+        case: "nlb-health-check-udp-on-tcp",
+        step: 0,
+        field: "service status ingress",
+        theirs: "absent",
+        ours: "1 of them",
+    },
+    Difference {
+        case: "nlb-default-weight-bad",
+        step: 0,
+        field: "service labels",
+        theirs: "",
+        ours: "service.k8s.alibaba/loadbalancer-id",
+    },
+    Difference {
+        case: "nlb-default-weight-bad",
+        step: 0,
+        field: "service status ingress",
+        theirs: "absent",
+        ours: "1 of them",
+    },
     // A server group behind a TLS listener has the protocol TCP, as the API asks.
     Difference {
         case: "nlb-preserve-client-ip-tls",
@@ -63,14 +99,6 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         theirs: "absent",
         ours: "1 of them",
     },
-    Difference {
-        case: "nlb-alpn-without-policy",
-        step: 0,
-        field: "server_groups protocol",
-        theirs: "TCPSSL",
-        ours: "TCP",
-    },
-    Difference { case: "nlb-cert-missing", step: 0, field: "server_groups protocol", theirs: "TCPSSL", ours: "TCP" },
     // Settings without an effect are told by one warning.
     Difference {
         case: "nlb-reuse-source-ranges",
@@ -281,13 +309,6 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         ours: r#""fine""#,
     },
     // An event reports an invalid value. What it is about stays unchanged, or is not created; the rest is synced.
-    Difference { case: "nlb-scheduler-bad", step: 0, field: "server_groups", theirs: "", ours: "1 of them" },
-    Difference { case: "nlb-protocol-bad", step: 0, field: "load_balancers", theirs: "", ours: "1 of them" },
-    Difference { case: "nlb-protocol-bad", step: 0, field: "server_groups", theirs: "", ours: "1 of them" },
-    Difference { case: "nlb-group-type-bad", step: 0, field: "load_balancers", theirs: "", ours: "1 of them" },
-    Difference { case: "nlb-health-check-number-bad", step: 0, field: "load_balancers", theirs: "", ours: "1 of them" },
-    Difference { case: "nlb-health-check-number-bad", step: 0, field: "server_groups", theirs: "", ours: "1 of them" },
-    Difference { case: "nlb-health-check-range", step: 0, field: "server_groups", theirs: "", ours: "1 of them" },
     Difference {
         case: "nlb-health-check-udp-on-tcp",
         step: 0,
@@ -297,15 +318,8 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     },
     Difference { case: "nlb-ipv6-address-type-bad", step: 0, field: "load_balancers", theirs: "1 of them", ours: "" },
     Difference { case: "nlb-ipv6-address-type-bad", step: 0, field: "server_groups", theirs: "1 of them", ours: "" },
-    Difference { case: "nlb-port-range-bad", step: 0, field: "load_balancers", theirs: "", ours: "1 of them" },
-    Difference { case: "nlb-port-range-bad", step: 0, field: "server_groups", theirs: "", ours: "1 of them" },
-    Difference { case: "nlb-port-range-without-eni", step: 0, field: "load_balancers", theirs: "", ours: "1 of them" },
-    Difference { case: "nlb-port-range-bad", step: 1, field: "load_balancers", theirs: "", ours: "1 of them" },
-    Difference { case: "nlb-port-range-bad", step: 1, field: "server_groups", theirs: "", ours: "1 of them" },
     Difference { case: "nlb-default-weight-bad", step: 0, field: "load_balancers", theirs: "", ours: "1 of them" },
     Difference { case: "nlb-default-weight-bad", step: 0, field: "server_groups", theirs: "", ours: "1 of them" },
-    Difference { case: "nlb-cps-bad", step: 0, field: "load_balancers", theirs: "", ours: "1 of them" },
-    Difference { case: "nlb-cps-bad", step: 0, field: "server_groups", theirs: "", ours: "1 of them" },
     // Without zones, the controller proposes them.
     Difference {
         case: "nlb-no-zone-maps",

@@ -146,7 +146,10 @@ impl PortReader<'_> {
             list.join(", ")
         );
         let problem = self.sources.annotations.invalid(Name::Scheduler, rule);
-        desired.problems.listeners(wrong.into_iter().map(|key| key.port), problem);
+        for (_, listener) in desired.listeners.iter_mut().filter(|(key, _)| wrong.contains(key)) {
+            listener.fields.remove(&ListenerField::Scheduler);
+        }
+        desired.problems.settings(wrong.into_iter().map(|key| key.port), problem);
     }
 
     /// `spec.sessionAffinity`, where it cannot be kept as it stands.

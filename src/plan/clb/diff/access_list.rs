@@ -139,11 +139,16 @@ fn used_elsewhere(list: &ObservedAccessList, observed: &Observed) -> bool {
 pub(super) fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     if plan.steps.iter().any(|step| step.target == Target::AccessList) {
         for step in &mut plan.steps {
-            let (Operation::CreateListener { fields, .. } | Operation::SetListener { fields, .. }) = &step.operation
-            else {
-                continue;
+            let (fields, found) = match &step.operation {
+                Operation::CreateListener { fields, .. } => (fields, None),
+                Operation::SetListener { listener, fields, .. } => {
+                    (fields, observed.listeners.as_ref().and_then(|all| all.get(listener)))
+                }
+                _ => continue,
             };
-            if fields.get(&Field::AclStatus).is_some_and(|status| status == "on") {
+            // One that refers to the list already is open to no other clients.
+            let refers = found.is_some_and(|found| found.fields.get(&Field::AclId) == fields.get(&Field::AclId));
+            if !refers && fields.get(&Field::AclStatus).is_some_and(|status| status == "on") {
                 step.needs.push(Target::AccessList);
             }
         }

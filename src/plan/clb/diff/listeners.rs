@@ -155,7 +155,12 @@ impl Pass<'_> {
         let lacks = verdict != ListenerAction::Update && self.lacks(key, wanted, &sent());
         // The reason is among the problems already.
         let is_homeless = wanted.forward_to.is_none() && self.place(wanted).is_none();
-        if lacks || is_homeless || self.desired.problems.withhold_listener(key.port) {
+        let problems = &self.desired.problems;
+        let is_withheld = match verdict {
+            ListenerAction::Update => problems.withhold_listener(key.port),
+            _ => problems.withhold_new_listener(key.port),
+        };
+        if lacks || is_homeless || is_withheld {
             return ListenerAction::Blocked;
         }
         self.plan.notes.extend(notes);
@@ -211,42 +216,37 @@ impl Pass<'_> {
             overlay.remove(&Field::ServerCertificateId);
         }
         let differing = fields::differing(key.protocol, &listener.fields, &overlay);
-        let mut reasons: Vec<String> = differing
+        let settings: Vec<String> = differing
             .iter()
             .map(|field| {
                 let found = listener.fields.get(field).map_or("unset", String::as_str);
                 format!("{field} {found} -> {}", overlay[field])
             })
             .collect();
+        let mut rest = Vec::new();
         if !self.desired.owner.same_mark(&listener.description, &wanted.description) {
-            reasons.push(format!("description {:?}", listener.description));
+            rest.push(format!("description {:?}", listener.description));
         }
         let (group, moves) = regroup(self.desired, (key, &wanted.group), &place, &listener.group_id, self.plan);
         let is_moved = moves.is_some();
-        reasons.extend(moves);
-        if reasons.is_empty() {
+        rest.extend(moves);
+        if settings.is_empty() && rest.is_empty() {
             return;
         }
-        let sent = fields::for_change(key.protocol, &listener.fields, &overlay);
-        if self.lacks(key, wanted, &sent) {
-            return;
-        }
+        let sent = |overlay| fields::for_change(key.protocol, &listener.fields, overlay);
+        let (there, sent) = (sent(&ListenerFields::new()), sent(&overlay));
+        let lacks = self.lacks(key, wanted, &sent);
         if is_moved {
             self.changes.moved.insert(key);
         }
-        // A listener that stays with its group needs nothing of it.
-        let needs = is_moved.then(|| Target::Group(group.clone()));
-        self.plan.step(
-            Operation::SetListener {
-                listener: key,
-                description: wanted.description.clone(),
-                group: Some(group),
-                fields: sent,
-            },
-            Target::from(key),
-            needs,
-            format!("{}: {}", wanted.source, reasons.join(", ")),
-        );
+        for (fields, reasons) in listener_diff::in_parts((there, rest), (sent, settings), (is_moved, lacks)) {
+            // A listener that stays with its group needs nothing of it.
+            let needs = is_moved.then(|| Target::Group(group.clone()));
+            let (description, group) = (wanted.description.clone(), Some(group.clone()));
+            let operation = Operation::SetListener { listener: key, description, group, fields };
+            let reason = format!("{}: {}", wanted.source, reasons.join(", "));
+            self.plan.step(operation, Target::from(key), needs, reason);
+        }
     }
 
     /// A new certificate must exist and be valid, unless the old one is gone.

@@ -6,12 +6,13 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::properties::some_world;
-use super::{Cloud, World, port};
+use super::{Cloud, World, edited, key, node, port};
 use crate::plan::clb::annotations::{Annotations, Name};
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::Protocol;
-use crate::plan::clb::operation::{Operation, Plan};
-use crate::plan::inputs::Ingress;
+use crate::plan::clb::observed::AccessList;
+use crate::plan::clb::operation::{Operation, Plan, Step};
+use crate::plan::inputs::{Ingress, NodeView};
 use crate::plan::service::annotations::{AnnotationName, parse};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::GroupRef;
@@ -129,13 +130,14 @@ fn a_wrong_scheduler_stops_listeners_and_not_backends() {
 }
 
 #[test]
-fn a_problem_of_one_protocol_leaves_the_other_listener_alone() {
+fn a_problem_of_one_setting_leaves_the_others_and_the_other_listener_alone() {
     let wrong = [("sticky-session", "perhaps"), ("idle-timeout", "30"), ("established-timeout", "100")];
     let (world, cloud) = two_listeners(&wrong);
     let plan = plan(&world, &cloud);
     let touched: Vec<_> = plan.steps.iter().filter(|step| matches!(step.target, Target::Listener(_))).collect();
-    assert_eq!(touched.len(), 1, "{plan}");
-    assert!(touched[0].to_string().starts_with("set listener 443/tcp"), "{plan}");
+    assert_eq!(touched.len(), 2, "{plan}");
+    assert_eq!(touched[0].reason, "spec.ports[0]: IdleTimeout unset -> 30", "{plan}");
+    assert!(touched[1].to_string().starts_with("set listener 443/tcp"), "{plan}");
 }
 
 #[test]
@@ -256,6 +258,63 @@ fn a_tag_that_is_wrong_costs_the_tag_and_not_the_load_balancer() {
         cloud.perform(&step.operation);
     }
     assert_eq!(plan(&world, &cloud).steps, [], "what has no room is not asked for again");
+}
+
+/// Steps about the listener on port 80.
+fn of_listener(plan: &Plan) -> Vec<&Step> {
+    plan.steps.iter().filter(|step| step.target == Target::from(key(80, Protocol::Tcp))).collect()
+}
+
+#[test]
+fn a_listener_moves_to_its_group_before_settings_that_the_cloud_may_refuse() {
+    let cloud = World::new(&[]).served();
+    let both = plan(&released(World::new(&[("established-timeout", "100")])), &cloud);
+    let [moves, sets] = of_listener(&both)[..] else { panic!("{both}") };
+    let group = |step: &Step| match &step.operation {
+        Operation::SetListener { group, fields, .. } => (group.clone(), fields.values().any(|value| value == "100")),
+        _ => panic!("{both}"),
+    };
+    let released_group = Some(GroupRef::Named("k8s/30090/web/default/c1".to_owned()));
+    assert_eq!((group(moves), group(sets)), ((released_group.clone(), false), (released_group, true)), "{both}");
+    assert_eq!(of_listener(&plan(&released(World::new(&[])), &cloud)).len(), 1, "one call for one thing");
+    assert_eq!(of_listener(&plan(&World::new(&[("established-timeout", "100")]), &cloud)).len(), 1);
+    // What a request lacks is no reason to keep the old group either.
+    let lacking = plan(&released(World::new(&[("connection-drain", "on")])), &cloud);
+    assert_eq!((fields(&lacking.problems), of_listener(&lacking).len()), (vec!["connection-drain-timeout"], 1));
+}
+
+#[test]
+fn an_access_list_that_cannot_be_looked_up_freezes_no_backends() {
+    let mut world = World::new(&[]);
+    world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
+    let mut cloud = world.served();
+    let list = std::mem::replace(&mut cloud.observed.access_list, AccessList::Unknown);
+    let world = released(world);
+    for step in plan(&world, &cloud).steps {
+        cloud.perform(&step.operation);
+    }
+    let id = cloud.listener(80, Protocol::Tcp).group_id.clone();
+    let group = &cloud.observed.groups[&id];
+    assert!(group.members().iter().all(|backend| backend.key.port == 30090), "{group:?}");
+    cloud.observed.access_list = list;
+    assert!(of_listener(&plan(&world, &cloud)).len() == 1, "then it moves");
+}
+
+#[test]
+fn while_no_one_knows_which_nodes_may_serve_those_that_do_follow_a_release() {
+    let mut world = World::new(&[("backend-label", "color=blue")]);
+    let blue = |it: &mut NodeView| drop(it.labels.insert("color".into(), "blue".into()));
+    world.nodes = vec![edited(&world.nodes[0], blue), edited(&world.nodes[1], blue), node("n3", "i-3")];
+    let mut cloud = world.served();
+    let mut broken = released(world.with(&[("backend-label", "!!")]));
+    broken.nodes.remove(1);
+    for step in plan(&broken, &cloud).steps {
+        cloud.perform(&step.operation);
+    }
+    assert_eq!(cloud.backends("k8s/30090/web/default/c1"), [("i-1".to_owned(), 100)].into());
+    assert_eq!(plan(&broken, &cloud).steps, []);
+    let fresh = plan(&broken, &Cloud::default());
+    assert_eq!(fresh.steps, [], "no listener is made");
 }
 
 /// A configuration without load balancers that have a public address.

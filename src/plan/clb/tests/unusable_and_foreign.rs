@@ -405,6 +405,6 @@ fn what_the_cloud_forgets_with_a_feature_is_not_believed_to_be_there() {
         let with = |value, rest: &[(&str, &str)]| World::new(&[&[(switch, value)], rest].concat());
         let mut cloud = with("on", &rest).served();
         with("off", &rest).bring(&mut cloud);
-        assert!(refused(&with("on", &[http]), &cloud).contains(lacking), "{switch}");
+        assert!(refused(&with("on", &[http, rest[2]]), &cloud).contains(lacking), "{switch}");
     }
 }

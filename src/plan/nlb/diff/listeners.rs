@@ -107,7 +107,10 @@ impl Pass<'_> {
         // The reason is among the problems already.
         let is_homeless = !is_there && self.place(wanted).is_none();
         let is_open = !is_there && self.protection == Protection::Missing && self.desired.access.is_some();
-        if lacks || is_homeless || is_open || self.desired.problems.withhold_listener(wanted.port) {
+        let problems = &self.desired.problems;
+        let is_withheld =
+            problems.withhold_listener(wanted.port) || (!is_there && problems.withhold_new_listener(wanted.port));
+        if lacks || is_homeless || is_open || is_withheld {
             return ListenerAction::Blocked;
         }
         self.plan.notes.extend(notes);
@@ -154,40 +157,34 @@ impl Pass<'_> {
     }
 
     fn set(&mut self, key: ListenerKey, wanted: &DesiredListener, listener: &ObservedListener) {
-        let mut sent = listener.fields.clone();
-        sent.extend(wanted.fields.clone());
-        for (switch, value) in
-            [(ListenerField::Alpn, ListenerField::AlpnPolicy), (ListenerField::CaEnabled, ListenerField::CaCertificate)]
-        {
-            // The cloud forgets the value of what is off.
-            if sent.get(&switch).is_none_or(|on| on != "true") {
-                sent.remove(&value);
-            }
-        }
+        let sent = with(&listener.fields, &wanted.fields);
         let stated = wanted.fields.iter().filter(|(field, _)| sent.contains_key(field));
-        let (_, mut reasons) = differing(stated, &listener.fields, default_of);
+        let (_, settings) = differing(stated, &listener.fields, default_of);
+        let mut rest = Vec::new();
         if !self.desired.owner.same_mark(&listener.description, &wanted.description) {
-            reasons.push(format!("description {:?}", listener.description));
+            rest.push(format!("description {:?}", listener.description));
         }
         let (group, moves) = match self.places.get(&wanted.group.to_string()) {
             Some(place) => regroup(self.desired, (key, &wanted.group), place, &listener.group_id, self.plan),
             None => (GroupRef::Id(listener.group_id.clone()), None),
         };
         let is_moved = moves.is_some();
-        reasons.extend(moves);
-        if reasons.is_empty() {
+        rest.extend(moves);
+        if settings.is_empty() && rest.is_empty() {
             return;
         }
-        if self.lacks(key, wanted, &sent) {
-            return;
-        }
+        let lacks = self.lacks(key, wanted, &sent);
         if is_moved {
             self.changes.moved.insert(key);
         }
-        let needs = is_moved.then(|| Target::Group(group.clone()));
-        let description = wanted.description.clone();
-        let operation = Operation::SetListener { listener: key, description, group, fields: sent };
-        self.plan.step(operation, Target::from(key), needs, format!("{}: {}", wanted.source, reasons.join(", ")));
+        let there = with(&listener.fields, &ListenerFields::new());
+        for (fields, reasons) in listener_diff::in_parts((there, rest), (sent, settings), (is_moved, lacks)) {
+            let needs = is_moved.then(|| Target::Group(group.clone()));
+            let (description, group) = (wanted.description.clone(), group.clone());
+            let operation = Operation::SetListener { listener: key, description, group, fields };
+            let reason = format!("{}: {}", wanted.source, reasons.join(", "));
+            self.plan.step(operation, Target::from(key), needs, reason);
+        }
     }
 
     /// Creates a listener, after deleting what it replaces.
@@ -249,6 +246,20 @@ impl Pass<'_> {
             self.plan.step(operation, Target::from(key), [Target::from(key)], reason.clone());
         }
     }
+}
+
+/// Attributes to send: what there is, with these on top. The cloud forgets the value of what is off.
+fn with(found: &ListenerFields, overlay: &ListenerFields) -> ListenerFields {
+    let mut sent = found.clone();
+    sent.extend(overlay.clone());
+    for (switch, value) in
+        [(ListenerField::Alpn, ListenerField::AlpnPolicy), (ListenerField::CaEnabled, ListenerField::CaCertificate)]
+    {
+        if sent.get(&switch).is_none_or(|on| on != "true") {
+            sent.remove(&value);
+        }
+    }
+    sent
 }
 
 /// What holds where the cloud does not say it.
