@@ -200,7 +200,7 @@ async fn a_volume_that_cannot_be_placed_is_told_once_and_holds_up_no_other() {
     for (name, parts) in [
         ("far", ["region cn-hangzhou has no disk d-far", "create the PersistentVolume again"]),
         ("gone", ["region cn-hangzhou has no disk d-gone", "ecs:DescribeDisks"]),
-        ("unreadable", ["spec.flexVolume.options.volumeId is \"nas-1\"", "such as d-bp1example"]),
+        ("unreadable", ["spec.flexVolume.options.volumeId: Invalid value: \"nas-1\"", "such as d-bp1example"]),
     ] {
         let told = until_told(&world, &ccm, name).await;
         assert!(parts.iter().all(|part| told.contains(part)), "{told}");

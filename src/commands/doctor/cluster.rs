@@ -31,7 +31,7 @@ const TESTED: (u32, u32) = (8, 36);
 
 /// A part of the text of a fault, what it means, and what repairs it; the first that fits counts. The parts are from rustls, from
 /// the servers of Go and Kubernetes, and from [`crate::cluster::ConnectError`].
-const SERVER_FAULTS: [(&str, &str, &str); 7] = [
+const SERVER_FAULTS: [(&str, &str, &str); 8] = [
     (
         "[HTTP 401]",
         "the API server does not accept the credentials",
@@ -39,6 +39,12 @@ const SERVER_FAULTS: [(&str, &str, &str); 7] = [
     ),
     (
         "UnknownIssuer",
+        "an unknown CA has signed the certificate of the API server",
+        "set certificate-authority in the kubeconfig to the CA of the cluster",
+    ),
+    (
+        // Of another CA with the same name, as kubeadm gives each cluster.
+        "BadSignature",
         "an unknown CA has signed the certificate of the API server",
         "set certificate-authority in the kubeconfig to the CA of the cluster",
     ),
