@@ -447,7 +447,8 @@ impl<P: Product> Engine<P> {
             let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &[]);
             let is_current = service.ingress == published.ingress || facts.publishes_elastic;
             // What one port lacks keeps no other from its clients.
-            let is_due = if service.ingress.is_empty() { observed.has_listener_of(facts.owner) } else { is_current };
+            let is_due =
+                if service.ingress.is_empty() { observed.has_running_listener(facts.owner) } else { is_current };
             if execution.failures.stopped.is_some() || !is_due || takes_over {
                 return Err(failure(execution, &prepared.plan.problems));
             }

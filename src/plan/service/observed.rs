@@ -52,9 +52,9 @@ pub trait ObservedModel: Clone + Debug + Default {
         self.listeners().into_iter().flatten().any(|(_, listener)| listener.group_id == id)
     }
 
-    /// Whether a listener of this owner is there.
-    fn has_listener_of(&self, owner: &Owner) -> bool {
-        self.listeners().into_iter().flatten().any(|(_, it)| owner.owns_listener(it.description))
+    /// Whether a listener of this owner takes traffic.
+    fn has_running_listener(&self, owner: &Owner) -> bool {
+        self.listeners().into_iter().flatten().any(|(_, it)| it.runs && owner.owns_listener(it.description))
     }
 
     /// Ids of the server groups that listeners of this owner name.
@@ -76,4 +76,6 @@ pub struct ListenerFacts<'a> {
     pub description: &'a str,
     /// Empty if it sends traffic to no group.
     pub group_id: &'a str,
+    /// Whether it takes traffic, as far as its status was read.
+    pub runs: bool,
 }
