@@ -53,22 +53,8 @@ impl Inventory {
 pub(crate) struct Made {
     /// Id of the load balancer.
     pub(crate) load_balancer: Option<String>,
-    /// Server groups and security groups.
+    /// Server groups.
     pub(crate) groups: Vec<MadeGroup>,
-    /// Those that were there when the load balancer was last observed.
-    pub(crate) known: Vec<MadeGroup>,
-}
-
-impl Made {
-    /// All that are expected to be there.
-    pub(crate) fn expected(&self) -> impl Iterator<Item = &MadeGroup> {
-        self.groups.iter().chain(self.known.iter().filter(|known| !self.is_recent(&known.id)))
-    }
-
-    /// Whether this one was made a short while ago, so that lists can lag behind.
-    pub(crate) fn is_recent(&self, id: &str) -> bool {
-        self.groups.iter().any(|group| group.id == id)
-    }
 }
 
 /// A server group that was made a short while ago.
@@ -77,12 +63,6 @@ pub(crate) struct MadeGroup {
     pub(super) load_balancer: String,
     pub(crate) id: String,
     pub(crate) name: String,
-}
-
-impl MadeGroup {
-    pub(super) fn of(load_balancer: &str, id: &str, name: &str) -> Self {
-        Self { load_balancer: load_balancer.to_owned(), id: id.to_owned(), name: name.to_owned() }
-    }
 }
 
 /// Recent creations of one Service.
@@ -131,7 +111,6 @@ impl Creations {
         Made {
             load_balancer: self.load_balancer.as_ref().filter(|(_, at)| is_recent(*at)).map(|(id, _)| id.clone()),
             groups: self.groups.iter().filter(|(_, at)| is_recent(*at)).map(|(group, _)| group.clone()).collect(),
-            known: Vec::new(),
         }
     }
 
@@ -192,7 +171,8 @@ impl Creations {
         self.listeners.extend(new_listeners.into_iter().map(|it| ((after.load_balancer.clone(), it.clone()), now)));
         for (id, name) in after.groups.iter().filter(|(id, _)| !before.groups.contains_key(*id)) {
             in_doubt |= inherited || self.uncertain.contains_key(name);
-            self.groups.push((MadeGroup::of(&after.load_balancer, id, name), now));
+            let load_balancer = after.load_balancer.clone();
+            self.groups.push((MadeGroup { load_balancer, id: id.clone(), name: name.clone() }, now));
         }
         if in_doubt {
             self.in_doubt = Doubt::new();

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
@@ -10,20 +9,19 @@ use tokio::time::Instant;
 
 use super::Views;
 use super::account_check::AccountCheck;
-use super::creations::{Inventory, MadeGroup};
+use super::creations::Inventory;
 use super::drift::DriftSchedule;
 use super::find::{FindError, Found, find, is_about};
-use super::product::{Completed, Due, DueTogether, Facts, Product, Search};
+use super::product::{Completed, Due, DueTogether, Product, Search};
 use super::references::{References, Resolver};
 use super::refusals::stocked;
 use super::report::ReconcileError;
 use super::state::{Known, SECOND_SIGHTING, ServiceState, States};
-use super::tolerance::{fails_alone, stale_list};
+use super::tolerance::fails_alone;
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::applied::{self, applied};
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
-use crate::plan::service::model::GroupRef;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::{Operation, Plan};
@@ -103,9 +101,6 @@ pub(super) struct Prepared<P: Product> {
 }
 
 type Seen<P> = (Sighting<<P as Product>::Observed>, Plan<<P as Product>::Operation>);
-
-/// After this time, lists that show nothing of a Service that was served are believed.
-const EMPTY_LISTS: Duration = Duration::from_secs(600);
 
 /// Reads what a plan needs.
 #[derive(Debug)]
@@ -346,13 +341,9 @@ impl<P: Product> Preparer<P> {
             // Other Services may use it, too.
             locks.push(self.locks.lock(id).await);
         }
-        let Completed { shows_all_made, mut unread } =
+        let Completed { shows_all_made, unread } =
             self.product.complete(goal, &mut observed, None, &case.search(P::KIND, due)).await?;
         if presence == Presence::Present {
-            if case.lacks_all_parts(P::KIND, &P::facts(goal), &observed) {
-                observed.distrust_groups();
-                unread.push(stale_list("the server groups and listeners by which the Service was served"));
-            }
             case.state.creations.read_whole(&Inventory::of(&observed), shows_all_made);
         } else if case.handling == Handling::Ensure {
             self.product.place(goal, &self.views.nodes.store.all()).await?;
@@ -432,36 +423,6 @@ impl<O> Sighting<O> {
     }
 }
 
-impl<O: ObservedModel> Case<O> {
-    /// Whether neither a server group nor a listener is there of a Service that was served by the load balancer, and was not
-    /// for long enough that lists which lag behind would have shown them.
-    fn lacks_all_parts(&mut self, kind: LoadBalancerKind, facts: &Facts<'_>, observed: &O) -> bool {
-        let owner = facts.owner;
-        let has_groups = facts.groups.values().any(|wanted| matches!(wanted.group, GroupRef::Named(_)));
-        let is_published = !self.service.ingress.is_empty() && Some(kind.label(&self.service)) == observed.id();
-        let shows_group = observed.groups().values().any(|group| owner.owns_group(&group.name));
-        let shows_none = observed
-            .listeners()
-            .is_some_and(|mut all| !shows_group && !all.any(|(_, listener)| owner.owns_listener(listener.description)));
-        if self.handling != Handling::Ensure || !has_groups || !is_published || !shows_none {
-            self.state.empty_since = None;
-            return false;
-        }
-        self.state.empty_since.get_or_insert_with(Instant::now).elapsed() < EMPTY_LISTS
-    }
-
-    /// What helps to find things of the Service.
-    fn search<'a>(&'a self, kind: LoadBalancerKind, due: Due<'a>) -> Search<'a> {
-        let mut made = self.state.creations.made();
-        if let Some(Known { observed, .. }) = &self.state.known {
-            let load_balancer = observed.id().unwrap_or_default();
-            let part = |(id, name): (&str, &str)| MadeGroup::of(load_balancer, id, name);
-            made.known = observed.named_parts().map(part).collect();
-        }
-        Search { label: kind.label(&self.service), made, due }
-    }
-}
-
 impl<O> Case<O> {
     /// The load balancer is due with so many others.
     fn due_with<'a>(&self, count: &'a (dyn Fn() -> usize + Send + Sync)) -> Due<'a> {
@@ -478,6 +439,10 @@ impl<O> Case<O> {
             Arc::make_mut(&mut service).own_annotations.insert(annotation.to_owned(), value);
         }
         service
+    }
+
+    fn search<'a>(&'a self, kind: LoadBalancerKind, due: Due<'a>) -> Search<'a> {
+        Search { label: kind.label(&self.service), made: self.state.creations.made(), due }
     }
 }
 

@@ -58,8 +58,6 @@ pub(super) struct ServiceState<O> {
     pub(super) changed_at: Option<Instant>,
     /// Whether the load balancer was searched for in this leadership term.
     pub(super) looked_for: bool,
-    /// Since when lists show nothing of the Service, although it was served.
-    pub(super) empty_since: Option<Instant>,
     /// When a read first showed that the load balancer is missing.
     pub(super) missing_since: Option<Instant>,
     /// Since when a load balancer of the other kind serves the Service.
@@ -213,7 +211,6 @@ impl<O> ServiceState<O> {
             applied: Applied::new(),
             changed_at: None,
             looked_for: false,
-            empty_since: None,
             missing_since: None,
             superseded_since: None,
             replacement: Replacement::default(),

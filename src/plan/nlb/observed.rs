@@ -57,10 +57,6 @@ impl ObservedModel for Observed {
         &self.unlisted
     }
 
-    fn distrust_groups(&mut self) {
-        self.groups_unread = true;
-    }
-
     fn listeners(&self) -> Option<impl Iterator<Item = (ListenerKey, ListenerFacts<'_>)>> {
         Some(self.listeners.as_ref()?.iter().map(|(key, listener)| (*key, listener.facts())))
     }

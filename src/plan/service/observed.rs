@@ -31,9 +31,6 @@ pub trait ObservedModel: Clone + Debug + Default {
     /// Ids of server groups that listeners use and that exist, although the list of the cloud lacks them.
     fn unlisted(&self) -> &BTreeSet<String>;
 
-    /// Takes the list of server groups for unread: it shows none although there must be some.
-    fn distrust_groups(&mut self);
-
     /// Its listeners; `None` if they were not read.
     fn listeners(&self) -> Option<impl Iterator<Item = (Self::ListenerKey, ListenerFacts<'_>)>>;
 

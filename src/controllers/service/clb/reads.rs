@@ -54,7 +54,8 @@ impl ClassicProduct {
             groups.into_iter().map(|group| (group.id, ObservedGroup { name: group.name, backends: None })).collect();
         let known = std::mem::replace(&mut observed.groups, listed);
         observed.unlisted.clear();
-        let recent = made.expected().filter(|group| group.load_balancer == instance.id).map(|group| group.id.clone());
+        let recent =
+            made.groups.iter().filter(|group| group.load_balancer == instance.id).map(|group| group.id.clone());
         let expected: BTreeSet<String> = known.into_iter().map(|(id, _)| id).chain(recent).collect();
         self.read_unlisted(observed, expected, made).await
     }
@@ -122,7 +123,7 @@ impl ClassicProduct {
                         name = group.name,
                         "a server group exists, but is not in the list"
                     );
-                    if !made.is_recent(&id) {
+                    if !made.groups.iter().any(|recent| recent.id == id) {
                         observed.unlisted.insert(id.clone());
                     }
                     observed.groups.insert(id, group);

@@ -126,8 +126,6 @@ impl ObservedModel for Seen {
         &NO_IDS
     }
 
-    fn distrust_groups(&mut self) {}
-
     fn listeners(&self) -> Option<impl Iterator<Item = (u16, ListenerFacts<'_>)>> {
         None::<std::iter::Empty<_>>
     }
