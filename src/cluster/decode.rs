@@ -273,7 +273,7 @@ fn ingress_details(entry: &core::LoadBalancerIngress) -> IngressDetails {
 
 /// Whether a Service concerns us: it wants a load balancer, or something of ours may still be left.
 pub(super) fn concerns_us(service: &ServiceView) -> bool {
-    service.is_balanced()
+    service.is_load_balancer()
         || service.finalizers.iter().any(|finalizer| FINALIZERS.contains(&finalizer.as_str()))
         || !service.labels.is_empty()
         || service.ready.0.is_some()

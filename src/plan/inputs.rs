@@ -309,7 +309,7 @@ pub struct ServiceView {
 impl ServiceView {
     /// Whether it is of type `LoadBalancer`.
     #[must_use]
-    pub fn is_balanced(&self) -> bool {
+    pub fn is_load_balancer(&self) -> bool {
         self.service_type == ServiceType::LoadBalancer
     }
 

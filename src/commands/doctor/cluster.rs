@@ -29,6 +29,11 @@ const OFFICIAL_LOCK: (&str, &str) = ("kube-system", "ccm");
 /// The oldest Kubernetes that is tested, as the second number; and the newest.
 const TESTED: (u32, u32) = (8, 36);
 
+/// What it means that the CA is not the one of the cluster, and what repairs it.
+const UNKNOWN_CA: (&str, &str) = (
+    "an unknown CA has signed the certificate of the API server",
+    "set certificate-authority in the kubeconfig to the CA of the cluster",
+);
 /// A part of the text of a fault, what it means, and what repairs it; the first that fits counts. The parts are from rustls, from
 /// the servers of Go and Kubernetes, and from [`crate::cluster::ConnectError`].
 const SERVER_FAULTS: [(&str, &str, &str); 8] = [
@@ -37,17 +42,9 @@ const SERVER_FAULTS: [(&str, &str, &str); 8] = [
         "the API server does not accept the credentials",
         "give the kubeconfig a token or a client certificate that is valid",
     ),
-    (
-        "UnknownIssuer",
-        "an unknown CA has signed the certificate of the API server",
-        "set certificate-authority in the kubeconfig to the CA of the cluster",
-    ),
-    (
-        // Of another CA with the same name, as kubeadm gives each cluster.
-        "BadSignature",
-        "an unknown CA has signed the certificate of the API server",
-        "set certificate-authority in the kubeconfig to the CA of the cluster",
-    ),
+    ("UnknownIssuer", UNKNOWN_CA.0, UNKNOWN_CA.1),
+    // Of another CA with the same name, as kubeadm gives each cluster.
+    ("BadSignature", UNKNOWN_CA.0, UNKNOWN_CA.1),
     (
         "invalid peer certificate",
         "the certificate of the API server is not valid for this address and this time",

@@ -82,7 +82,7 @@ impl ServiceWriter {
         let is_left = match case.handling {
             Handling::Delete => !service.deleting,
             Handling::Ignore => {
-                !service.is_balanced() && !LoadBalancerKind::ALL.iter().any(|it| it.is_managed(service))
+                !service.is_load_balancer() && !LoadBalancerKind::ALL.iter().any(|it| it.is_managed(service))
             }
             _ => false,
         };

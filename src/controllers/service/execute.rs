@@ -329,7 +329,8 @@ fn ends_the_run(fault: &Fault, earlier: &[(String, Fault)]) -> bool {
     }
 }
 
-/// Whether the cloud refused a tag, such as with `InvalidParameter.TagKey`.
+/// Whether the cloud refused a tag, such as with `InvalidParameter.TagKey`. The vendor has no list of these codes: a refusal whose
+/// code lacks the word counts as one of the whole request.
 fn is_about_tags(fault: &Fault) -> bool {
     matches!(fault.kind, FaultKind::Rejected | FaultKind::Quota) && fault.code.to_ascii_lowercase().contains("tag")
 }

@@ -74,7 +74,7 @@ pub fn declines(kind: LoadBalancerKind, config: &Config, service: &ServiceView) 
     if kind.handling(service, &settings) != Handling::Ignore {
         return None;
     }
-    if !service.is_balanced() {
+    if !service.is_load_balancer() {
         return Some("the Service is not of the type LoadBalancer".to_owned());
     }
     Some(match kind.claimed_by_other(service, &settings) {

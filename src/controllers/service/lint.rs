@@ -130,7 +130,7 @@ fn of<P: Product>(written: &ServiceView, service: &ServiceView, settings: &Servi
 /// A Service that nothing is done for, which is a surprise where it carries settings of load balancers.
 fn unhandled(service: &ServiceView, settings: &ServiceSettings) -> Linted {
     let mut warnings = Vec::new();
-    if service.is_balanced() {
+    if service.is_load_balancer() {
         let (field, given) = LoadBalancerKind::Classic.claimed_by_other(service, settings).unwrap_or_default();
         let text = format!(
             "the Service belongs to another controller, as {given:?} says; this program makes no load balancer for it"

@@ -184,8 +184,7 @@ pub struct ObservedListener {
 impl ObservedListener {
     /// What tells whose it is, and which group it needs.
     pub fn facts(&self) -> ListenerFacts<'_> {
-        let runs = self.status.is_empty() || self.status.eq_ignore_ascii_case("running");
-        ListenerFacts { description: &self.description, group_id: &self.group_id, runs }
+        ListenerFacts::new(&self.description, &self.group_id, &self.status)
     }
 }
 

@@ -178,7 +178,7 @@ impl LoadBalancerKind {
 
     /// Whether a Service needs a load balancer of this kind from us, or needs to be cleaned up after.
     pub fn handling(self, service: &ServiceView, settings: &ServiceSettings) -> Handling {
-        if service.deleting || !service.is_balanced() {
+        if service.deleting || !service.is_load_balancer() {
             return if self.is_managed(service) { Handling::Delete } else { Handling::Ignore };
         }
         if self.claimed_by_other(service, settings).is_none() {
@@ -268,7 +268,7 @@ impl LoadBalancerKind {
     /// the Service is deleted, or its type changes, what we made is removed as usual; when it is given back, its load
     /// balancer is managed again.
     pub fn handed_over(self, service: &ServiceView, settings: &ServiceSettings) -> Option<ServiceProblem> {
-        if !self.is_managed(service) || service.deleting || !service.is_balanced() {
+        if !self.is_managed(service) || service.deleting || !service.is_load_balancer() {
             return None;
         }
         if self.successor(service, settings).is_some() {
@@ -353,7 +353,7 @@ fn named_groups(text: &str) -> Vec<String> {
 /// other vendors are theirs, and a Service without a class is for whoever serves those.
 #[must_use]
 pub fn unhandled(service: &ServiceView, settings: &ServiceSettings) -> Option<String> {
-    if service.deleting || !service.is_balanced() {
+    if service.deleting || !service.is_load_balancer() {
         return None;
     }
     let claimed = |kind: LoadBalancerKind| kind.claimed_by_other(service, settings);
@@ -375,8 +375,7 @@ pub fn unhandled(service: &ServiceView, settings: &ServiceSettings) -> Option<St
 mod tests {
     use super::*;
     use crate::plan::clb::tests::settings;
-    use crate::plan::inputs::Ingress;
-    use crate::plan::inputs::ServiceType;
+    use crate::plan::inputs::{Ingress, ServiceType};
 
     fn handling(service: &ServiceView, gate: bool) -> [Handling; 2] {
         let mut settings = settings();

@@ -76,3 +76,10 @@ pub struct ListenerFacts<'a> {
     /// Whether it takes traffic, as far as its status was read.
     pub runs: bool,
 }
+
+impl<'a> ListenerFacts<'a> {
+    /// Both products name the status of a listener alike, apart from capitals.
+    pub(crate) fn new(description: &'a str, group_id: &'a str, status: &str) -> Self {
+        Self { description, group_id, runs: status.is_empty() || status.eq_ignore_ascii_case("running") }
+    }
+}

@@ -157,7 +157,7 @@ impl Pass<'_> {
     }
 
     fn set(&mut self, key: ListenerKey, wanted: &DesiredListener, listener: &ObservedListener) {
-        let sent = with(&listener.fields, &wanted.fields);
+        let sent = merged(&listener.fields, &wanted.fields);
         let stated = wanted.fields.iter().filter(|(field, _)| sent.contains_key(field));
         let (_, settings) = differing(stated, &listener.fields, default_of);
         let mut rest = Vec::new();
@@ -177,7 +177,7 @@ impl Pass<'_> {
         if is_moved {
             self.changes.moved.insert(key);
         }
-        let there = with(&listener.fields, &ListenerFields::new());
+        let there = merged(&listener.fields, &ListenerFields::new());
         for (fields, reasons) in listener_diff::in_parts((there, rest), (sent, settings), (is_moved, lacks)) {
             let needs = is_moved.then(|| Target::Group(group.clone()));
             let (description, group) = (wanted.description.clone(), group.clone());
@@ -249,7 +249,7 @@ impl Pass<'_> {
 }
 
 /// Attributes to send: what there is, with these on top. The cloud forgets the value of what is off.
-fn with(found: &ListenerFields, overlay: &ListenerFields) -> ListenerFields {
+fn merged(found: &ListenerFields, overlay: &ListenerFields) -> ListenerFields {
     let mut sent = found.clone();
     sent.extend(overlay.clone());
     for (switch, value) in
