@@ -56,6 +56,7 @@ struct Generator {
 pub(crate) fn life(seed: u64) -> Life {
     let mut dice = Dice(seed);
     let services = match dice.below(12) {
+        0 if dice.below(4) == 0 => 10 + dice.below(21),
         0 => 6 + dice.below(4),
         1..4 => 3,
         4..8 => 2,
@@ -65,7 +66,7 @@ pub(crate) fn life(seed: u64) -> Life {
     let rows = [rows::<ClassicName>(), rows::<NetworkName>()];
     let mut generator = Generator { dice, rows, wanted: json!({}), services };
     let mut steps = vec![Step { pause: Pause::For(Duration::ZERO), deed: Deed::Change(generator.first()) }];
-    let disturbed = generator.dice.below(3) == 0 && known::done("disturbances");
+    let disturbed = generator.dice.below(3) == 0;
     for _ in 0..4 + generator.dice.below(10) {
         let pause = match pace {
             0 => Pause::Settle,
@@ -179,40 +180,31 @@ impl Generator {
             0..8 => self.annotation(&service),
             8 | 9 => self.kind(&service),
             10 => json!({"policy": if service["policy"] == "Local" { Value::Null } else { "Local".into() }}),
-            11 if known::done("affinity") => {
+            11 => {
                 json!({"affinity": if service["affinity"].is_null() { json!(self.pick(&[60, 10_800])) } else { Value::Null }})
             }
             12 => json!({"ranges": if service["ranges"].is_null() { json!(self.pick(&RANGES)) } else { Value::Null }}),
-            13 if known::done("allocate") => {
+            13 => {
                 json!({"allocate": if service["allocate"].is_null() { json!(false) } else { Value::Null }})
             }
-            11..17 => self.ports(number, &service),
+            14..17 => self.ports(number, &service),
             17 => self.release(&service),
             18 => json!({"pods": self.pods(&service["pods"])}),
             19 => self.readiness(&service),
             20 => Value::Null,
-            21 if known::done("strip") => return Deed::Strip(name),
-            21 => self.kind(&service),
+            21 => return Deed::Strip(name),
             _ => return self.surroundings(),
         };
         Deed::Change(self.want(json!({"services": {name: change}})))
     }
 
     fn annotation(&mut self, service: &Value) -> Value {
-        let changes = |key: &str| {
-            let row = self.rows.iter().flatten().find(|row| row.key == key);
-            known::done("fixed") || row.is_none_or(|row| row.removed != Removed::FixedAtCreation)
-        };
-        let keys = fields(&service["annotations"]).map(|(key, _)| key.clone());
-        let stated: Vec<String> = keys.filter(|key| changes(key)).collect();
+        let stated: Vec<String> = fields(&service["annotations"]).map(|(key, _)| key.clone()).collect();
         if !stated.is_empty() && self.one_in(2) {
             let key = &stated[usize::try_from(self.dice.below(stated.len() as u64)).unwrap()];
             return json!({"annotations": {key: null}});
         }
         let row = self.row(service);
-        if row.removed == Removed::FixedAtCreation && !known::done("fixed") {
-            return json!({"pods": self.pods(&service["pods"])});
-        }
         let value = self.dice.below(row.values.len() as u64);
         let value = row.values[usize::try_from(value).unwrap()].as_str();
         let value = if row.has_invalid && self.one_in(6) { INVALID } else { value };
@@ -274,15 +266,12 @@ impl Generator {
     fn surroundings(&mut self) -> Deed {
         let patch = match self.dice.below(3) {
             0 => {
-                let keys = ["eni_backends", "local_health_check"];
-                let keys: Vec<&str> = keys.into_iter().filter(|key| known::done(key)).collect();
-                let key = self.pick(&keys);
+                let key = self.pick(&["eni_backends", "local_health_check"]);
                 let on = self.wanted["config"][key] == true;
                 json!({"config": {key: !on}})
             }
             _ => {
                 let state = self.pick(&["ready", "not ready", "cordoned", ""]);
-                let state = if known::done(state) { state } else { "cordoned" };
                 let state = if state.is_empty() { Value::Null } else { state.into() };
                 json!({"nodes": {(1 + self.dice.below(NODES)).to_string(): state}})
             }

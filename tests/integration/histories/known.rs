@@ -60,18 +60,3 @@ const PLACES: &[(&str, &str)] = &[
 pub(crate) fn place(path: &str) -> bool {
     path.split('\u{1f}').any(|part| PLACES.iter().any(|(known, _)| *known == part))
 }
-
-/// What lives do not do.
-const DEEDS: &[(&str, &str)] = &[
-    ("allocate", "a node port that the API server took back stays with its backends"),
-    ("refused", "a new Service with one port that cannot be served has no address, and an older one keeps it"),
-    ("fixed", "a change of what is fixed at creation is a problem that lasts, and withholds more than itself"),
-    ("not ready", "the last backend of a group stays while its node is not ready, and a new group has none"),
-    ("strip", "finalizers and labels that another client drops"),
-];
-
-/// Whether lives do this. `HISTORIES_KNOWN=allocate,strip` asks for what they do not do yet.
-pub(crate) fn done(what: &str) -> bool {
-    let asked = || std::env::var("HISTORIES_KNOWN").is_ok_and(|list| list.split(',').any(|one| one == what));
-    !DEEDS.iter().any(|(known, _)| *known == what) || asked()
-}

@@ -200,7 +200,8 @@ fn is_balanced(service: &Value) -> bool {
 
 /// Whether a pod is ready on a node that takes traffic, whatever the annotations say.
 fn has_ready_pod(place: &Place, wanted: &Value) -> bool {
-    let limited = fields(&wanted["annotations"]).any(|(key, _)| key.strip_prefix(PREFIX) == Some("backend-label"));
+    let limited = fields(&wanted["annotations"]).any(|(key, _)| key.strip_prefix(PREFIX) == Some("backend-label"))
+        || wanted["allocate"] == false;
     let is_ready = |pod: &Value| pod["state"] == "ready" && place.wanted["nodes"][pod["node"].to_string()] == "ready";
     !limited && fields(&wanted["pods"]).any(|(_, pod)| is_ready(pod))
 }
