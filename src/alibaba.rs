@@ -41,7 +41,7 @@ use std::sync::Arc;
 use client::SigningClient;
 pub use credentials::CredentialState;
 pub use failing::CallState;
-pub use fault::{Fault, FaultKind, outcomes};
+pub use fault::{Fault, FaultKind};
 pub use rate_limit::{Priority, Purpose, RateUse, planned, queue_end};
 
 use crate::config::checked;

@@ -20,7 +20,7 @@ mod watch;
 mod watched;
 
 pub use connect::ConnectError;
-pub use events::{Events, LastingEvent, Regarding, advice, event_code, events_page, without_request_ids};
+pub use events::{EVENTS_PAGE, Events, LastingEvent, Regarding, advice, event_code, without_request_ids};
 pub use faults::WriteFault;
 pub(crate) use faults::truncate;
 pub use history::{Leader, PastEvent};

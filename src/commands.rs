@@ -27,7 +27,6 @@ use clap::Parser;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::alibaba;
 use crate::app;
 use crate::cli::{Cli, Command, DEFAULT_CONFIG, OutputFormat, SourceArgs};
 use crate::cluster;
@@ -35,7 +34,7 @@ use crate::config::{self, Config, ConfigReport, ConfigSource, Loaded, Origin};
 use crate::controllers::registry::CATALOG;
 use crate::plan::service::annotations::reference::{introduction, spec_fields, tables};
 use crate::plan::{clb, nlb};
-use crate::telemetry::{logs, panics};
+use crate::telemetry::panics;
 
 /// How a command ended.
 enum Ended {
@@ -133,14 +132,9 @@ fn execute(cli: Cli) -> CommandResult {
         Command::Schema => print(&config::schema(&CATALOG)),
         Command::Reference => print(&config::reference(&CATALOG).map_err(CommandError::new)?),
         Command::Annotations => print(&annotations_page()),
-        Command::Events => print(&events_page()),
+        Command::Events => print(cluster::EVENTS_PAGE),
         Command::Version => print(&version(option_env!("ALICLOUD_CCM_COMMIT"), option_env!("ALICLOUD_CCM_BUILD_DATE"))),
     }
-}
-
-/// The codes of events and of the log, and the outcomes of calls to the cloud.
-fn events_page() -> String {
-    cluster::events_page() + &logs::catalog() + &alibaba::outcomes()
 }
 
 /// Version and target, and the commit and build date as far as the build was given them, which releases and images are.
@@ -229,11 +223,6 @@ mod tests {
         assert!(version.contains("\ncommit: 0123abc\nbuild date: 2026-11-23\ntarget: "), "{version}");
         let unrecorded = super::version(Some(""), None);
         assert!(unrecorded.contains("\ncommit: unknown\nbuild date: unknown\ntarget: "), "{unrecorded}");
-    }
-
-    #[test]
-    fn the_committed_page_of_events_is_current() {
-        expect_file!["../docs/events.md"].assert_eq(&super::events_page());
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Everything that can go wrong with a call, in one closed set: controllers never see vendor codes.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::fence::NotLeading;
 
 /// How to react. See the variants; each has exactly one reaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
     /// Flow control; nothing was done. Back off; the rate limit of the action follows.
@@ -44,11 +44,15 @@ pub enum FaultKind {
 impl FaultKind {
     /// Each of them.
     #[cfg(test)]
-    pub(crate) fn all() -> [Self; OUTCOMES.len()] {
-        OUTCOMES.map(|(kind, _)| kind)
-    }
+    pub(crate) const ALL: [Self; 14] = {
+        use FaultKind::*;
+        [
+            Throttled, Busy, Transient, Ambiguous, Gone, Exists, InUse, Quota, Capacity, Credential, Denied, Rejected,
+            Bug, NotLeading,
+        ]
+    };
 
-    /// The label of this kind in metrics.
+    /// The label of this kind in metrics; the last table of `docs/events.md` says what each means to users.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -68,116 +72,6 @@ impl FaultKind {
             Self::NotLeading => "not_leading",
         }
     }
-}
-
-/// What each kind means, what the program does about it, and what its user can do.
-const OUTCOMES: [(FaultKind, [&str; 3]); 14] = [
-    (
-        FaultKind::Throttled,
-        [
-            "too many calls; nothing was changed",
-            "lowers its rate for this action, and retries",
-            "[The cloud throttles](troubleshooting.md#the-cloud-throttles)",
-        ],
-    ),
-    (
-        FaultKind::Busy,
-        ["the object, or one that belongs to it, is being changed", "retries within seconds", "nothing to do"],
-    ),
-    (
-        FaultKind::Transient,
-        [
-            "an error of the network or the server, or an answer that cannot be read; nothing was changed",
-            "retries",
-            "if it lasts: [The cloud does not answer](troubleshooting.md#the-cloud-does-not-answer)",
-        ],
-    ),
-    (
-        FaultKind::Ambiguous,
-        [
-            "a write without an answer that can be read; it may have taken effect",
-            "reads before it writes again",
-            "if it lasts: [The cloud does not answer](troubleshooting.md#the-cloud-does-not-answer)",
-        ],
-    ),
-    (FaultKind::Gone, ["the object does not exist", "reads again before it relies on that", "nothing to do"]),
-    (
-        FaultKind::Exists,
-        [
-            "the object, or another one in its place, exists already",
-            "reads it",
-            "if an event names a conflict: resolve it",
-        ],
-    ),
-    (
-        FaultKind::InUse,
-        ["another object refers to the one that should be deleted", "keeps it, and retries", "remove the reference"],
-    ),
-    (
-        FaultKind::Quota,
-        [
-            "a limit of the account or of the object is reached",
-            "retries, with a longer backoff",
-            "raise the quota, or delete what is not used",
-        ],
-    ),
-    (
-        FaultKind::Capacity,
-        [
-            "the zone or vSwitch has no room",
-            "tries another one, unless the annotations state it",
-            "choose another zone or vSwitch",
-        ],
-    ),
-    (
-        FaultKind::Credential,
-        [
-            "the credentials are not accepted, or the clock is wrong",
-            "retries, with a longer backoff",
-            "[Credentials fail](troubleshooting.md#credentials-fail)",
-        ],
-    ),
-    (
-        FaultKind::Denied,
-        [
-            "the identity is known and may not call this action",
-            "retries, with a longer backoff; steps that do not need it continue",
-            "[Credentials fail](troubleshooting.md#credentials-fail)",
-        ],
-    ),
-    (
-        FaultKind::Rejected,
-        [
-            "the call cannot succeed with these settings",
-            "retries, with a longer backoff",
-            "correct what the event names",
-        ],
-    ),
-    (
-        FaultKind::Bug,
-        [
-            "the request was malformed, or a list does not end",
-            "retries, with a longer backoff",
-            "please report it, with code and request id",
-        ],
-    ),
-    (
-        FaultKind::NotLeading,
-        ["this replica no longer leads; nothing was sent", "the new leader continues", "nothing to do"],
-    ),
-];
-
-/// The documentation of the outcomes of calls: the last table of `docs/events.md`.
-#[must_use]
-pub fn outcomes() -> String {
-    let mut section = "\n## Outcomes of cloud calls\n\nLogs, `/readyz` and the label `outcome` of `alicloud_ccm_cloud_calls_total` name the outcome of a call. \
-                       The vendor's code and request id are beside it in the log and in events.\n\n| Outcome | Meaning | What the program does | What \
-                       to do |\n|---|---|---|---|\n| `ok` | the call succeeded | | |\n"
-        .to_owned();
-    for (kind, [meaning, reaction, remedy]) in OUTCOMES {
-        let _ = writeln!(section, "| `{}` | {meaning} | {reaction} | {remedy} |", kind.as_str());
-    }
-    section
 }
 
 /// A failed call.

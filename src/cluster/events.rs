@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
 pub(super) use catalog::remedy;
-pub use catalog::{advice, event_code, events_page};
+pub use catalog::{EVENTS_PAGE, advice, event_code};
 
 use super::faults::{RequestFault, truncate};
 use super::requests::{Exchange, Requests, backoff, segment};

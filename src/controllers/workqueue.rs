@@ -583,7 +583,7 @@ mod tests {
     /// The longest that a key may wait after each kind failed in turn, four times one and then once the other.
     #[tokio::test(start_paused = true)]
     async fn waits_for_one_kind_of_failure_do_not_make_those_for_another_longer() {
-        let failures = FaultKind::all().map(|kind| {
+        let failures = FaultKind::ALL.map(|kind| {
             match pause(&Fault { code: "No".to_owned(), ..Fault::new("CreateX", kind, "no") }) {
                 ReconcileResult::Failed(failure) => failure,
                 other => panic!("{other:?}"),

@@ -3,8 +3,6 @@
 //! Each line carries the spans that it is in: those of a reconcile (controller, object, id) and of a cloud call (action,
 //! request id). Text has their names before the message and their fields after its own; JSON has them in `spans`.
 
-mod catalog;
-
 use std::fmt;
 use std::io::{self, Write};
 use std::os::linux::fs::MetadataExt;
@@ -19,8 +17,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
 use crate::config::checked::{Log, LogFormat};
-
-pub use catalog::catalog;
 
 /// The filter is a layer of its own: a reloaded layer cannot carry a filter of its own.
 type Filter = reload::Layer<Targets, Registry>;

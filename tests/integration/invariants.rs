@@ -218,27 +218,23 @@ fn only_one_place_knows_the_vendor_and_only_one_the_client() {
 }
 
 /// Where a controller is named besides its own modules, as `src/controllers/registry.rs` says: their declarations, its row, its
-/// section, its events.
-const PLACES: [&str; 7] = [
+/// section.
+const PLACES: [&str; 6] = [
     "src/controllers.rs",
     "src/plan.rs",
     "src/controllers/registry.rs",
     "src/config/file.rs",
     "src/config/rules.rs",
     "src/config/checked.rs",
-    "src/cluster/events/catalog.rs",
 ];
 /// Where a product of the cloud is named besides, with the actions of a controller.
 const PRODUCT_PLACES: [&str; 4] =
     ["src/alibaba.rs", "src/alibaba/actions.rs", "src/alibaba/endpoints.rs", "src/alibaba/errors/codes.rs"];
-/// What the official controller's settings become.
-const MIGRATION: &str = "src/commands/migrate/table.rs";
 
 #[test]
 fn a_controller_takes_no_more_places_than_the_registry_says() {
-    let volumes = (&["volume_labels", "VolumeLabels", "volume-labels"][..], "volume", [MIGRATION].to_vec());
-    let beyond = [&PRODUCT_PLACES[..], &[MIGRATION]].concat();
-    let names = (&["pvtz", "Pvtz", "PrivateZone"][..], "pvtz", beyond);
+    let volumes = (&["volume_labels", "VolumeLabels", "volume-labels"][..], "volume", Vec::new());
+    let names = (&["pvtz", "Pvtz", "PrivateZone"][..], "pvtz", PRODUCT_PLACES.to_vec());
     let source = sources("src");
     for (words, own, beyond) in [volumes, names] {
         let is_own = |path: &Path| path.iter().any(|part| Path::new(part).file_stem().is_some_and(|stem| stem == own));

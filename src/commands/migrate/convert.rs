@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use toml::Value;
 
 use super::official::{Official, Stated};
-use super::table::{Conversion, Counterpart, Encoding, GATES, KEY_ID, Setting, VARIABLES};
+use super::table::{Conversion, Encoding, GATES, Setting, VARIABLES};
 use super::values::{Convert, truth};
 use crate::config::secret::Secret;
 use crate::config::{self, Config, ConfigProblem, ConfigSource, ControllerEntry, KeyFile, ProblemPlace};
@@ -107,7 +107,7 @@ pub(super) fn convert(mut official: Official, saves_keys: bool) -> Result<Migrat
     let mut draft = Draft { lines: BTreeMap::new(), key_pairs: Default::default(), notes, problems };
     let is_located = ["vpcid", "vswitchid"].iter().all(|name| stated(&official, name).is_some());
     for stated in &official.stated {
-        if matches!(stated.setting.becomes, Counterpart::Keys(_, Conversion::Location(_))) && !is_located {
+        if matches!(stated.setting.conversion, Some(Conversion::Location(_))) && !is_located {
             let why = "had no effect without both vpcid and vswitchid; left out, so the metadata service says it";
             draft.notes.push(format!("{}: {why}", stated.setting.name));
         } else {
@@ -156,27 +156,23 @@ impl Draft {
     }
 
     fn take(&mut self, stated: &Stated) {
-        let Setting { name, becomes, note, .. } = *stated.setting;
-        match becomes {
+        let Setting { name, keys, conversion, note, .. } = stated.setting;
+        match conversion {
             // Named on the command line, and read.
-            Counterpart::Nothing if name == "--cloud-config" => {}
-            Counterpart::Nothing => self.notes.push(format!("{name}: {note}")),
-            Counterpart::ByHand(keys) => {
-                self.notes.push(format!("{name}: {note}; set manually if needed: {}", keys.join(", ")));
-            }
-            Counterpart::Keys(..) if stated.value.trim().is_empty() => {}
-            Counterpart::Keys(keys, conversion) => match conversion {
-                Conversion::Plain(convert) | Conversion::Location(convert) => self.put_all(keys, convert, stated),
-                Conversion::Gates => self.take_gates(stated),
-                Conversion::Address => self.take_address(stated),
-                Conversion::Secret(encoding) => self.take_secret(stated, keys, encoding),
-                // Looked at together.
-                Conversion::Controllers | Conversion::Routes => {}
-            },
+            None if *name == "--cloud-config" => {}
+            None if keys.is_empty() => self.notes.push(format!("{name}: {note}")),
+            None => self.notes.push(format!("{name}: {note}; set manually if needed: {}", keys.join(", "))),
+            Some(_) if stated.value.trim().is_empty() => {}
+            Some(Conversion::Plain(convert) | Conversion::Location(convert)) => self.put_all(keys, *convert, stated),
+            Some(Conversion::Gates) => self.take_gates(stated),
+            Some(Conversion::Address) => self.take_address(stated),
+            Some(Conversion::Secret(encoding)) => self.take_secret(stated, *encoding),
+            // Looked at together.
+            Some(Conversion::Controllers | Conversion::Routes) => {}
         }
     }
 
-    fn put_all(&mut self, keys: &'static [&'static str], convert: Convert, stated: &Stated) {
+    fn put_all(&mut self, keys: &[&'static str], convert: Convert, stated: &Stated) {
         let (name, text) = (stated.setting.name, stated.value.trim());
         for key in keys {
             match convert(text, key) {
@@ -220,7 +216,7 @@ impl Draft {
         self.put("server.address", host.into(), stated.setting.name, Some(stated.place.clone()));
     }
 
-    fn take_secret(&mut self, stated: &Stated, keys: &[&str], encoding: Encoding) {
+    fn take_secret(&mut self, stated: &Stated, encoding: Encoding) {
         // The official controller decodes as Go does, which skips line breaks.
         let decode = || STANDARD.decode(stated.value.trim().replace(['\r', '\n'], "")).ok();
         let text = match encoding {
@@ -228,7 +224,8 @@ impl Draft {
             Encoding::Plain => Some(stated.value.trim().to_owned()),
         };
         let Some(text) = text else { return self.refuse(stated, "must be Base64 of text") };
-        self.key_pairs[usize::from(encoding == Encoding::Plain)][usize::from(keys != KEY_ID)] = Some(Secret::new(text));
+        let is_secret = stated.setting.keys != [KEY_FILES[0].0];
+        self.key_pairs[usize::from(encoding == Encoding::Plain)][usize::from(is_secret)] = Some(Secret::new(text));
     }
 
     /// Which controllers run: those that the official controller runs, without `route` where it makes no routes.

@@ -127,7 +127,7 @@ fn every_variable_of_the_container_is_taken_over_or_noted() {
         "METADATA_ENDPOINT" => "http://metadata.test",
         _ => "value.test",
     };
-    for setting in VARIABLES {
+    for setting in VARIABLES.iter() {
         let pair = ["ACCESS_KEY_ID", "ACCESS_KEY_SECRET"];
         let variables = if pair.contains(&setting.name) { pair.to_vec() } else { vec![setting.name] };
         let given: Vec<_> = variables.iter().map(|name| (*name, plain(name))).collect();
