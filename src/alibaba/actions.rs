@@ -1,10 +1,12 @@
 //! Every action that this program can call: rate limits, metrics, error meaning and permissions come from this table.
 
+use serde::Deserialize;
+
 use super::FaultKind;
 use super::endpoints::CloudProduct;
 
 /// What an action can address; an answer "not found" means [`Gone`](super::FaultKind::Gone) only for these.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Object {
     /// ECS instance.
     Instance,

@@ -7,7 +7,7 @@ use http::Request;
 use jiff::SignedDuration;
 
 use super::CloudClient;
-use super::actions::*;
+use super::actions::{Action, DESCRIBE_INSTANCES, GET_CALLER_IDENTITY, ReadAction, WriteAction};
 use super::client::proves_valid_keys;
 use super::endpoints::CloudProduct;
 use super::fault::{Fault, FaultKind};
@@ -42,119 +42,17 @@ pub enum Permission {
     NotProbed,
 }
 
-const LB: (&str, &str) = ("LoadBalancerId", "lb-doctor000000000000");
-const NLB: (&str, &str) = ("LoadBalancerId", "nlb-doctor00000000000");
-const LISTENER: (&str, &str) = ("ListenerId", "lsn-doctor00000000000@80");
-const SERVER_GROUP: (&str, &str) = ("ServerGroupId", "sgp-doctor00000000000");
-const VPC: (&str, &str) = ("VpcId", "vpc-doctor00000000000");
-const TABLE: (&str, &str) = ("RouteTableId", "vtb-doctor00000000000");
-/// Ids of a form that the vendor never gives: writes of classic load balancers know no dry run.
-const NO_LB: (&str, &str) = ("LoadBalancerId", "lb-doctor0-no-such-id");
-const NO_GROUP: (&str, &str) = ("VServerGroupId", "rsp-doctor0-no-such-id");
-const NO_EXTENSION: (&str, &str) = ("DomainExtensionId", "de-doctor0-no-such-id");
-const NO_ACCESS_LIST: (&str, &str) = ("AclId", "acl-doctor0-no-such-id");
-const NO_TAGGED: (&str, &str) = ("ResourceId.1", NO_LB.1);
-const TAGGED: (&str, &str) = ("ResourceType", "instance");
-const PORT: (&str, &str) = ("ListenerPort", "65535");
-const BACKEND_PORT: (&str, &str) = ("BackendServerPort", "65535");
-const BACKENDS: (&str, &str) = ("BackendServers", r#"[{"ServerId":"i-doctor0-no-such-id","Port":"65535"}]"#);
-const CERTIFICATE: (&str, &str) = ("ServerCertificateId", "doctor0-no-such-id");
-const ENTRIES: (&str, &str) = ("AclEntrys", r#"[{"entry":"192.0.2.1/32"}]"#);
+/// The calls that ask for permissions, each with its parameters.
+const PROBES: &str = include_str!("probes.txt");
 
-/// Calls about things that do not exist, so that they read nothing of a user's. Writes are dry runs on top of that, where the product
-/// knows them. Lists of ECS are absent: without the permission they are empty, too. So are creations that name no object that they
-/// would fail for.
-const PROBES: &[(&Action, &[(&str, &str)])] = &[
-    (DESCRIBE_SECURITY_GROUP.0, &[("SecurityGroupId", "sg-doctor0000000000000")]),
-    (DESCRIBE_ROUTE_TABLES.0, &[VPC]),
-    (DESCRIBE_ROUTE_ENTRIES.0, &[TABLE]),
-    (
-        CREATE_ROUTE_ENTRIES.0,
-        &[
-            ("RouteEntries.1.RouteTableId", TABLE.1),
-            ("RouteEntries.1.DstCidrBlock", "192.0.2.0/24"),
-            ("RouteEntries.1.NextHop", "i-doctor0000000000000"),
-            ("RouteEntries.1.NextHopType", "Instance"),
-        ],
-    ),
-    (DESCRIBE_VPC.0, &[VPC]),
-    (DESCRIBE_VSWITCHES.0, &[VPC]),
-    (DESCRIBE_EIPS.0, &[("AssociatedInstanceType", "SlbInstance"), ("AssociatedInstanceId", LB.1)]),
-    (DESCRIBE_LOAD_BALANCERS.0, &[LB]),
-    (DESCRIBE_LOAD_BALANCER.0, &[LB]),
-    (DESCRIBE_GROUPS.0, &[LB]),
-    (DESCRIBE_GROUP.0, &[("VServerGroupId", "rsp-doctor00000000000")]),
-    (DESCRIBE_LISTENERS.0, &[("LoadBalancerId.1", LB.1)]),
-    (DESCRIBE_DOMAIN_EXTENSIONS.0, &[LB, ("ListenerPort", "443")]),
-    (DESCRIBE_CERTIFICATES.0, &[("ServerCertificateId", "doctor")]),
-    (DESCRIBE_ACCESS_LISTS.0, &[("AclName", "alicloud-ccm-doctor")]),
-    (DESCRIBE_ACCESS_LIST.0, &[("AclId", "acl-doctor00000000000")]),
-    (DELETE_LOAD_BALANCER.0, &[NO_LB]),
-    (SET_NAME.0, &[NO_LB, ("LoadBalancerName", "doctor")]),
-    (SET_DELETE_PROTECTION.0, &[NO_LB, ("DeleteProtection", "on")]),
-    (SET_MODIFICATION_PROTECTION.0, &[NO_LB, ("ModificationProtectionStatus", "ConsoleProtection")]),
-    (SET_INSTANCE_CHARGE_TYPE.0, &[NO_LB, ("InstanceChargeType", "PayByCLCU")]),
-    (SET_SPEC.0, &[NO_LB, ("LoadBalancerSpec", "slb.s1.small")]),
-    (SET_INTERNET_SPEC.0, &[NO_LB, ("InternetChargeType", "paybytraffic")]),
-    (TAG_RESOURCES.0, &[NO_TAGGED, TAGGED, ("Tag.1.Key", "doctor"), ("Tag.1.Value", "doctor")]),
-    (UNTAG_RESOURCES.0, &[NO_TAGGED, TAGGED, ("TagKey.1", "doctor")]),
-    (CREATE_GROUP.0, &[NO_LB, ("VServerGroupName", "doctor")]),
-    (DELETE_GROUP.0, &[NO_GROUP]),
-    (ADD_BACKENDS.0, &[NO_GROUP, BACKENDS]),
-    (REMOVE_BACKENDS.0, &[NO_GROUP, BACKENDS]),
-    (SET_BACKENDS.0, &[NO_GROUP, ("VServerGroupName", "doctor")]),
-    (CREATE_TCP_LISTENER.0, &[NO_LB, PORT, BACKEND_PORT, ("Bandwidth", "-1")]),
-    (CREATE_UDP_LISTENER.0, &[NO_LB, PORT, BACKEND_PORT, ("Bandwidth", "-1")]),
-    (
-        CREATE_HTTP_LISTENER.0,
-        &[NO_LB, PORT, BACKEND_PORT, ("Bandwidth", "-1"), ("StickySession", "off"), ("HealthCheck", "off")],
-    ),
-    (
-        CREATE_HTTPS_LISTENER.0,
-        &[
-            NO_LB,
-            PORT,
-            BACKEND_PORT,
-            ("Bandwidth", "-1"),
-            ("StickySession", "off"),
-            ("HealthCheck", "off"),
-            CERTIFICATE,
-        ],
-    ),
-    (SET_TCP_LISTENER.0, &[NO_LB, PORT]),
-    (SET_UDP_LISTENER.0, &[NO_LB, PORT]),
-    (SET_HTTP_LISTENER.0, &[NO_LB, PORT]),
-    (SET_HTTPS_LISTENER.0, &[NO_LB, PORT]),
-    (START_LISTENER.0, &[NO_LB, PORT, ("ListenerProtocol", "tcp")]),
-    (DELETE_LISTENER.0, &[NO_LB, PORT, ("ListenerProtocol", "tcp")]),
-    (CREATE_DOMAIN_EXTENSION.0, &[NO_LB, PORT, ("Domain", "doctor.invalid"), CERTIFICATE]),
-    (SET_DOMAIN_EXTENSION.0, &[NO_EXTENSION, CERTIFICATE]),
-    (DELETE_DOMAIN_EXTENSION.0, &[NO_EXTENSION]),
-    (DELETE_ACCESS_LIST.0, &[NO_ACCESS_LIST]),
-    (ADD_ACCESS_ENTRIES.0, &[NO_ACCESS_LIST, ENTRIES]),
-    (REMOVE_ACCESS_ENTRIES.0, &[NO_ACCESS_LIST, ENTRIES]),
-    (LIST_NETWORK_LOAD_BALANCERS.0, &[("LoadBalancerIds.1", NLB.1)]),
-    (GET_NETWORK_LOAD_BALANCER.0, &[NLB]),
-    (DELETE_NETWORK_LOAD_BALANCER.0, &[NLB]),
-    (UPDATE_NETWORK_LOAD_BALANCER.0, &[NLB]),
-    (UPDATE_PROTECTION.0, &[NLB]),
-    (ENABLE_IPV6_INTERNET.0, &[NLB]),
-    (DISABLE_IPV6_INTERNET.0, &[NLB]),
-    (LIST_ASYN_JOBS.0, &[("JobIds.1", "doctor")]),
-    (LIST_NETWORK_LISTENERS.0, &[("LoadBalancerIds.1", NLB.1)]),
-    (UPDATE_NETWORK_LISTENER.0, &[LISTENER]),
-    (DELETE_NETWORK_LISTENER.0, &[LISTENER]),
-    (START_NETWORK_LISTENER.0, &[LISTENER]),
-    (LIST_LISTENER_CERTIFICATES.0, &[LISTENER]),
-    (LIST_SERVER_GROUPS.0, &[("ServerGroupIds.1", SERVER_GROUP.1)]),
-    (CREATE_SERVER_GROUP.0, &[VPC, ("ServerGroupName", "alicloud-ccm-doctor")]),
-    (UPDATE_SERVER_GROUP.0, &[SERVER_GROUP]),
-    (DELETE_SERVER_GROUP.0, &[SERVER_GROUP]),
-    (LIST_SERVERS.0, &[SERVER_GROUP]),
-    (DESCRIBE_ZONES.0, &[("PageSize", "1"), ("PageNumber", "1")]),
-    (DESCRIBE_ZONE.0, &[("ZoneId", "doctor")]),
-    (DESCRIBE_ZONE_RECORDS.0, &[("ZoneId", "doctor")]),
-];
+/// The parameters of the call that asks for the permission of an action; `None` if there is none.
+fn probe_of(action: &Action) -> Option<Vec<(&'static str, &'static str)>> {
+    let permission = action.permission();
+    PROBES.lines().find_map(|line| {
+        let parameters = line.strip_prefix(&permission)?.strip_prefix(' ')?;
+        parameters.split(' ').map(|parameter| parameter.split_once('=')).collect()
+    })
+}
 
 impl CloudClient {
     /// Who the cloud takes this process for.
@@ -180,15 +78,13 @@ impl CloudClient {
         let outcome = if action == DESCRIBE_INSTANCES.0 {
             self.ecs.may_describe_instances(&self.region()).await
         } else {
-            let Some((_, parameters)) = PROBES.iter().find(|(known, _)| *known == action) else {
-                return Permission::NotProbed;
-            };
+            let Some(parameters) = probe_of(action) else { return Permission::NotProbed };
             let request = match action.writes {
                 true if action.product == CloudProduct::Slb => self.signing.write(permit, WriteAction(action)),
                 true => self.signing.write(permit, WriteAction(action)).with("DryRun", true),
                 false => self.signing.read(ReadAction(action)).within(permit),
             };
-            parameters.iter().fold(request, |request, (name, value)| request.with(*name, value)).done().await
+            parameters.into_iter().fold(request, |request, (name, value)| request.with(name, value)).done().await
         };
         match outcome {
             Err(fault) if fault.kind == FaultKind::Denied => Permission::Missing(fault),
@@ -214,17 +110,20 @@ pub async fn reach(transport: &dyn Transport, url: &str) -> Result<Option<Signed
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alibaba::actions::ALL;
 
     #[test]
     fn each_probe_is_of_one_action_and_what_it_addresses_cannot_exist() {
-        for (index, (action, parameters)) in PROBES.iter().enumerate() {
-            assert!(!PROBES[..index].iter().any(|(other, _)| other == action), "{} twice", action.name);
+        let lines: Vec<_> = PROBES.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+        let probed: Vec<_> = ALL.iter().filter_map(|action| Some((*action, probe_of(action)?))).collect();
+        assert_eq!(probed.len(), lines.len(), "a line is about no action, or about the same as another one");
+        for (action, parameters) in probed {
             // Writes name something that cannot exist, whatever becomes of the dry run. Where there is none, it is what the vendor
             // looks up first, and its id has more than one hyphen, as no id has.
             let names_nothing = match (action.writes, action.product) {
                 (true, CloudProduct::Slb) => {
-                    let [(name, id), ..] = parameters else { panic!("{} names nothing", action.name) };
-                    ["LoadBalancerId", "VServerGroupId", "DomainExtensionId", "AclId", "ResourceId.1"].contains(name)
+                    let [(name, id), ..] = parameters[..] else { panic!("{} names nothing", action.name) };
+                    ["LoadBalancerId", "VServerGroupId", "DomainExtensionId", "AclId", "ResourceId.1"].contains(&name)
                         && id.ends_with("-doctor0-no-such-id")
                 }
                 (true, _) => parameters.iter().any(|(_, value)| value.contains("-doctor0")),

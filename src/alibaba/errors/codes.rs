@@ -1,66 +1,57 @@
 //! Error codes by meaning, as data. Codes are compared without regard to case: services differ in the capitals of the
 //! same code.
 
-use CodePattern::{Ends, Frames, Has, Is, Starts};
+use std::sync::LazyLock;
 
-use crate::alibaba::FaultKind::{
-    self, Bug, Busy, Capacity, Credential, Denied, Exists, InUse, Quota, Rejected, Transient,
-};
+use serde::de::value::{self, StrDeserializer};
+use serde::de::{DeserializeOwned, IntoDeserializer as _};
+
+use crate::alibaba::FaultKind::{self, Busy, Exists, Rejected};
 use crate::alibaba::actions::Object;
 use crate::alibaba::endpoints::CloudProduct;
 
-/// How a code is recognised.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum CodePattern {
-    Is(&'static str),
-    Starts(&'static str),
-    Ends(&'static str),
-    Has(&'static str),
-    /// Start and end.
-    Frames(&'static str, &'static str),
+/// The codes of `codes.txt` and their kinds.
+static CODES: LazyLock<Vec<(String, FaultKind)>> = LazyLock::new(|| read(include_str!("codes.txt")));
+
+/// The codes of `missing.txt` and the objects that they are about.
+pub(super) static MISSING: LazyLock<Vec<(String, Object)>> = LazyLock::new(|| read(include_str!("missing.txt")));
+
+/// The lines of a table in lower case, in their order, each with what the heading above it names.
+fn read<T: Copy + DeserializeOwned>(table: &str) -> Vec<(String, T)> {
+    let (mut section, mut codes) = (None, Vec::new());
+    for line in table.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match line.strip_suffix(':') {
+            Some(heading) => section = named(heading),
+            None => codes.extend(section.map(|section| (line.to_ascii_lowercase(), section))),
+        }
+    }
+    codes
 }
 
-impl CodePattern {
-    /// `code` is in lower case.
-    pub(super) fn matches(self, code: &str) -> bool {
-        let starts = |part: &str| code.starts_with(&part.to_ascii_lowercase());
-        let ends = |part: &str| code.ends_with(&part.to_ascii_lowercase());
-        match self {
-            Self::Is(whole) => code.eq_ignore_ascii_case(whole),
-            Self::Starts(part) => starts(part),
-            Self::Ends(part) => ends(part),
-            Self::Has(part) => code.contains(&part.to_ascii_lowercase()),
-            Self::Frames(first, last) => starts(first) && ends(last),
-        }
+fn named<T: DeserializeOwned>(heading: &str) -> Option<T> {
+    let name: StrDeserializer<'_, value::Error> = heading.into_deserializer();
+    T::deserialize(name).ok()
+}
+
+/// What `codes.txt` says about a code in lower case.
+pub(super) fn find(code: &str) -> Option<FaultKind> {
+    CODES.iter().find(|(pattern, _)| matches(pattern, code)).map(|(_, kind)| *kind)
+}
+
+fn matches(pattern: &str, code: &str) -> bool {
+    match pattern.split_once('*') {
+        None => code == pattern,
+        Some(("", part)) if part.ends_with('*') => code.contains(part.trim_end_matches('*')),
+        Some((first, last)) => code.starts_with(first) && code.ends_with(last),
     }
 }
 
-/// Rejected by flow control; comes with status 400, 403, 429 or 503.
-pub(super) const THROTTLED: &[CodePattern] =
-    &[Starts("Throttling"), Is("Rejected.Throttling"), Ends("ExceedsFrequency")];
-
-/// Unusable credentials, wrong clock, and requests that this program signed wrongly.
-pub(super) const CREDENTIALS: &[(CodePattern, FaultKind)] = &[
-    (Is("InvalidAccessKeyId"), Credential),
-    (Starts("InvalidAccessKeyId."), Credential),
-    (Starts("InvalidSecurityToken"), Credential),
-    (Is("MissingSecurityToken"), Credential),
-    (Is("SignatureDoesNotMatch"), Credential),
-    (Is("InvalidTimeStamp.Expired"), Credential),
-    (Is("IncompleteSignature"), Bug),
-    (Is("MissingSignature"), Bug),
-    (Is("InvalidTimeStamp.Format"), Bug),
-    (Is("IllegalTimestamp"), Bug),
-    (Is("SignatureNonceUsed"), Transient),
-];
-
-/// Codes that new credentials may cure.
-pub(super) const CURED_BY_NEW_CREDENTIALS: &[CodePattern] = &[
-    Is("InvalidAccessKeyId"),
-    Starts("InvalidAccessKeyId."),
-    Starts("InvalidSecurityToken"),
-    Is("MissingSecurityToken"),
-];
+/// Whether the call may succeed with new credentials.
+pub(in crate::alibaba) fn cured_by_new_credentials(code: &str) -> bool {
+    let code = code.trim().to_ascii_lowercase();
+    let cured = ["invalidaccesskeyid", "invalidaccesskeyid.*", "invalidsecuritytoken*", "missingsecuritytoken"];
+    cured.iter().any(|pattern| matches(pattern, &code))
+}
 
 /// General codes that only the message tells apart: (product, code, part of the message, what is missing). They hold for
 /// actions that address the missing object.
@@ -82,274 +73,20 @@ pub(super) const BY_ACTION: &[(&str, &[&str], FaultKind)] = &[
     ("ResourceInUse.IP", &[], Rejected),
 ];
 
-/// Absent objects. For an action that addresses the object: [`FaultKind::Gone`]; where it is only referred to: [`FaultKind::Rejected`].
-pub(super) const MISSING: &[(&str, Object)] = &[
-    ("InvalidInstanceId.NotFound", Object::Instance),
-    ("InvalidInstanceIds.NotFound", Object::Instance),
-    ("InvalidEcsId.NotFound", Object::Instance),
-    ("Forbidden.InstanceNotFound", Object::Instance),
-    ("Instance.Notfound", Object::Instance),
-    ("InvalidEniId.NotFound", Object::Eni),
-    ("InvalidVpcId.NotFound", Object::Vpc),
-    ("InvalidVpc.NotFound", Object::Vpc),
-    ("Forbidden.VpcNotFound", Object::Vpc),
-    ("ResourceNotFound.VPC", Object::Vpc),
-    ("InvalidVSwitchId.NotFound", Object::VSwitch),
-    ("InvalidRouteTable.NotFound", Object::RouteTable),
-    ("InvalidRouteTableId.NotFound", Object::RouteTable),
-    ("InvalidRouteEntry.NotFound", Object::RouteEntry),
-    ("InvalidRouteEntryId.NotFound", Object::RouteEntry),
-    ("VPC_ROUTER_ENTRY_NOT_EXIST", Object::RouteEntry),
-    ("VPC_ROUTE_ENTRY_NOT_EXIST", Object::RouteEntry),
-    ("InvalidLoadBalancerId.NotFound", Object::LoadBalancer),
-    ("ResourceNotFound.LoadBalancer", Object::LoadBalancer),
-    ("ResourceNotExist", Object::LoadBalancer),
-    ("ResourceNotFound.Listener", Object::Listener),
-    ("ResourceNotFound.VServerGroup", Object::ServerGroup),
-    ("ResourceNotFound.ServerGroup", Object::ServerGroup),
-    ("InvalidParam.VServerGroupId", Object::ServerGroup),
-    ("ResourceNotFound.Certificate", Object::Certificate),
-    ("CertificateNotExist", Object::Certificate),
-    ("ServerCertificateId.NotFound", Object::Certificate),
-    ("InvalidParameter.DomainExtensionId", Object::DomainExtension),
-    ("AclNotExist", Object::AccessList),
-    ("InvalidSecurityGroupId.NotFound", Object::SecurityGroup),
-    ("InvalidSecurityGroup.NotFound", Object::SecurityGroup),
-    ("InvalidParam.SecurityGroupRuleId", Object::SecurityRule),
-    ("InvalidSecurityGroupRuleId.NotFound", Object::SecurityRule),
-    ("InvalidSecurityGroupRule.RuleNotExist", Object::SecurityRule),
-    ("SecurityGroupRule.NotFound", Object::SecurityRule),
-    ("Zone.NotExists", Object::PrivateZone),
-    ("Zone.Invalid.Id", Object::PrivateZone),
-    ("Zone.Invalid.UserId", Object::PrivateZone),
-    ("Record.NotExists", Object::ZoneRecord),
-];
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Server or network trouble. A write that is answered so may have had its effect.
-pub(super) const TRANSIENT: &[CodePattern] = &[
-    Is("ServiceUnavailable"),
-    Is("InternalError"),
-    Is("Internal.Error"),
-    Is("VPC.ERROR"),
-    Is("InternalInvokeError"),
-    Is("SystemError"),
-    Is("UnknownError"),
-    Is("SystemBusy"),
-    Is("OperationFailed.SystemBusy"),
-    Is("System.ServiceBusy"),
-    Is("System.Busy"),
-    Is("VpcSystemBusy"),
-    Is("LocationServiceTimeout"),
-    Is("SDK.ServerUnreachable"),
-    Is("RequestTimeout"),
-    Is("CreateOrderTimeout"),
-    Is("QueryOrderError"),
-    Is("OperationFailed.CreateOrderError"),
-    Is("TagInvokeError"),
-    Is("OperationFailed.GetXipFailed"),
-    Is("OperationFailed.NotifyCenCreate"),
-    Is("OperationFailed.NotifyCenDelete"),
-    Is("OperationFailed.QueryCenEntry"),
-    Is("AllocateVpcInstanceFailed"),
-    Is("OperationFailed.InvokeLingXiaoFailed"),
-    Is("OperationFailed.InvokeProxyFailed"),
-    Is("IllegalParam.NextTokenExpired"),
-    Frames("Query", "Failed"),
-];
-
-/// Codes that no family covers, or that another family would claim. What a family covers is not repeated here.
-pub(super) const KNOWN: &[(FaultKind, &[CodePattern])] = &[
-    (
-        Busy,
-        &[
-            Is("OperationConflict"),
-            Is("InvalidOperation.Conflict"),
-            Is("Operation.Conflict"),
-            Is("TaskConflict"),
-            Starts("TaskConflict."),
-            Is("VPC_ROUTE_ENTRY_STATUS_ERROR"),
-            Is("Operation.Blocking"),
-            Is("OperationFailed.DistibuteLock"),
-            Is("OperationFailed.ConcurrentOperation"),
-            Is("OperationFailed.RouteEntryUnstable"),
-            Is("LockFailed"),
-            Is("OperationFailed.ResourceGroupStatusCheckFail"),
-            Is("OperationFailed.ListenerStatusNotSupport"),
-            Is("Operation.Deny"),
-            Is("ServiceIsStopping"),
-            Is("OperationFailed.EcsMigrating"),
-            Is("InvalidStatus.InstanceIsMigrating"),
-            Is("IncorrcetRouteEntryStatus"),
-            Is("InvalidStatus"),
-            Is("InvalidBindingStatus"),
-            Is("InvalidStatus.EcsStatusNotSupport"),
-            Is("InvalidStatus.EniStatusNotSupport"),
-            Is("InvalidStatus.NotAllow"),
-            Is("NetworkStatus.Modifying"),
-            Is("ResourceStatus.Error"),
-            Is("InvalidOperation.InvalidEniState"),
-            Is("InvalidOperation.InvalidEcsState"),
-            Is("OperationFailed.OperationLocked"),
-            Is("DependencyViolation.SLBConfiguring"),
-            Is("OrderFailed.ConcurrentOperate"),
-        ],
-    ),
-    (
-        Exists,
-        &[
-            // The client token was used with other parameters: something was made in this place before.
-            Is("IdempotentParameterMismatch"),
-            Is("IdempotenceParamNotMatch"),
-            Is("Idempotence.SignatureMismatch"),
-            Is("IdempotenceSignatureMismatch"),
-            Is("LX_REQUEST_TOKEN_CONFLICT"),
-            Is("IdempotentFailed"),
-            Is("InvalidCIDRBlock.Duplicate"),
-            Is("InvalidRouteEntry.Duplicate"),
-            Is("RouteConflict.AlreadyExist"),
-            Is("RouterEntryConflict.Duplicated"),
-            Is("Duplicated.VpcNextHop"),
-            Is("OperationFailed.CreateRouteEntryWithSameDestinationCidrBlock"),
-            Is("InvalidParameter.ListenerPortConflict"),
-            Is("ListenerPortConflict"),
-            Is("ListenerAlreadyExists"),
-            Is("Record.Invalid.Conflict"),
-            Starts("ResourceAlreadyAssociated."),
-            // It is as the call wants it, or in between.
-            Starts("ResourceNotAssociated."),
-            Is("DuplicatedParam.Server"),
-            Is("OperationDenied.AddressTypeNotChanged"),
-            Is("OperationDenied.ZoneMappingsNotChanged"),
-            Is("OperationDenied.Ipv6IntranetInstance"),
-            Is("Conflict.Port"),
-            Is("Conflict.SecurityGroup"),
-            Starts("ResourceAlreadyExist"),
-            Is("InvalidInstanceId.AlreadyExists"),
-            Is("InvalidAssociation.Duplicated"),
-        ],
-    ),
-    (
-        InUse,
-        &[
-            Is("RspoolVipExist"),
-            Is("OperationFailed.ServerGroupInUse"),
-            Is("ListenerForwardExist"),
-            Is("DomainExtensionRelatedRuleExist"),
-            Starts("ResourceInUse."),
-            Is("DependencyViolation"),
-            Starts("DependencyViolation."),
-            Is("CertificateAndPrivateKeyIsRefered"),
-        ],
-    ),
-    (
-        Capacity,
-        &[
-            Is("VSwitchAvailableIpNotExist"),
-            Is("SubnetIpExhaust"),
-            Starts("ResourceNotEnough."),
-            Is("InvalidVSwitchId.IpNotEnough"),
-            Is("QuotaExceeded.PrivateIpAddress"),
-            Is("ObtainIpFail"),
-            Is("AssociateIpFail"),
-            Is("OperationFailed.InsufficientResources"),
-            Is("OperationDenied.NoStock"),
-            Starts("ResourceNotAvailible."),
-            Is("PRODUCT.NOT_AVAILABLE_IZ"),
-        ],
-    ),
-    (Quota, &[Is("AclEntryExceedLimit"), Is("OperationForbidden.QuotaLimit")]),
-    (
-        Denied,
-        &[
-            Is("InvalidOperation.SecurityGroupNotAuthorized"),
-            Is("OperationForbidden.AccountRiskReject"),
-            Is("HighRiskOperationDenied"),
-            Is("OperationFailed.InvalidAccount"),
-            Is("EntityNotExist.Role"),
-            Starts("AuthenticationFail."),
-            Ends(".ServiceLinkedRoleNotExist"),
-        ],
-    ),
-    (
-        Rejected,
-        &[
-            // The account must be paid for.
-            Is("OrderFailed"),
-            Is("CommodityCodeNotExists"),
-            Is("InsufficientAvailableQuota"),
-            Is("OperationFailed.CashBookInsufficient"),
-            // The instance was stopped by the user or locked.
-            Is("LbStatusNotSupport"),
-            // Pending until midnight.
-            Is("INSTANCE_HAS_INACTIVE_CHANGE"),
-            // Looks like an absent object, but is a matter of configuration.
-            Is("NotExist.ResourceGroup"),
-            // A backend or next hop that is no longer there; the next observation shows which.
-            Is("ResourceNotFound.vServers"),
-            Is("IncorrectStatus.RSByPassToas"),
-            Is("Certkey.Forbidden"),
-        ],
-    ),
-    // One port carries two protocols, and the request did not say which it meant.
-    (Bug, &[Is("TooManyListeners")]),
-];
-
-/// Families, for codes that are in no table.
-pub(super) const FAMILIES: &[(FaultKind, &[CodePattern])] = &[
-    (
-        Busy,
-        &[
-            Starts("IncorrectStatus"),
-            Starts("ResourceInConfiguring"),
-            Starts("ResourceInCreating"),
-            Starts("Conflict"),
-            Starts("IncorrectBusinessStatus"),
-            Frames("Incorrect", "Status"),
-            Starts("IncorrectInstanceStatus."),
-            Ends("Processing"),
-            Ends("Configuring"),
-            Ends("Busy"),
-            Ends("_TASK_CONFLICT"),
-        ],
-    ),
-    (
-        Quota,
-        &[
-            Starts("QuotaExceed"),
-            Starts("ResourceQuotaExceeded"),
-            Starts("QuotaInsufficient"),
-            Starts("QuotaLimit"),
-            Starts("CountLimitExceed"),
-            Starts("SizeLimitExceeded"),
-            Ends("OverLimit"),
-            Ends("OverQuota"),
-            Ends("LimitExceed"),
-            Ends("LimitExceeded"),
-            Has("_QUOTA_"),
-        ],
-    ),
-    (Exists, &[Ends("_DUPLICATE")]),
-    (Capacity, &[Starts("ResourceNotEnough"), Ends("ResourceLimit")]),
-    (Denied, &[Starts("Forbidden"), Starts("Forbbiden"), Starts("NoPermission"), Starts("Unauthorized")]),
-    (
-        Rejected,
-        &[
-            Starts("PAY."),
-            Starts("PAYFOR."),
-            Has("InsufficientBalance"),
-            Has("UnpaidBill"),
-            Has("Arrearage"),
-            Starts("OperationDenied"),
-            Starts("OperationDenyed"),
-            Starts("OperationUnsupported"),
-            Starts("OperationNotSupport"),
-            Starts("UnsupportedFeature"),
-            Starts("Mismatch"),
-            Starts("DuplicatedParam"),
-            Starts("Invalid"),
-            Starts("IllegalParam"),
-            Starts("Missing"),
-            Starts("Unsupported"),
-        ],
-    ),
-];
+    #[test]
+    fn every_line_of_the_tables_is_read() {
+        let codes = |table: &'static str| {
+            let lines = table.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+            lines.filter(|line| !line.ends_with(':')).count()
+        };
+        assert_eq!(CODES.len(), codes(include_str!("codes.txt")));
+        assert_eq!(MISSING.len(), codes(include_str!("missing.txt")));
+        for (code, _) in CODES.iter() {
+            assert!(!code.contains([' ', ':']), "{code:?}");
+        }
+    }
+}

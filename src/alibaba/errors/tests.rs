@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::message::MESSAGE_LIMIT;
 use super::*;
-use crate::alibaba::FaultKind::{Ambiguous, Bug, Capacity, Credential, Exists, InUse, Quota, Transient};
+use crate::alibaba::FaultKind::{Bug, Capacity, Exists, InUse, Quota};
 use crate::alibaba::actions;
 
 #[test]
@@ -78,6 +78,14 @@ fn each_class_of_codes_has_its_reaction() {
     ];
     for (action, status, code, expected) in cases {
         assert_eq!(classify(action, *status, code, ""), *expected, "{} {status} {code}", action.name);
+    }
+}
+
+#[test]
+fn the_manual_explains_each_kind_of_fault() {
+    let page = include_str!("../../../docs/events.md");
+    for kind in FaultKind::ALL {
+        assert!(page.contains(&format!("\n| `{}` | ", kind.as_str())), "{kind:?}");
     }
 }
 
