@@ -12,15 +12,6 @@ use super::tasks::Tasks;
 
 /// The state of one named thing that readiness depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Readiness {
-    /// With a remark.
-    Ready(String),
-    /// With the reason.
-    NotReady(String),
-}
-
-/// One check, in words.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// What readiness depends on.
     pub name: String,
@@ -33,7 +24,7 @@ pub struct HealthCheck {
 /// The checks of this process. Cheap to clone; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
-    checks: Arc<RwLock<BTreeMap<String, Readiness>>>,
+    checks: Arc<RwLock<BTreeMap<String, HealthCheck>>>,
     alarms: Alarms,
     tasks: Tasks,
 }
@@ -41,12 +32,12 @@ pub struct Health {
 impl Health {
     /// Records that `name` is ready.
     pub fn ready(&self, name: &str, remark: impl Into<String>) {
-        self.set(name, Readiness::Ready(remark.into()));
+        self.set(name, true, remark.into());
     }
 
     /// Records that `name` is not ready.
     pub fn not_ready(&self, name: &str, why: impl Into<String>) {
-        self.set(name, Readiness::NotReady(why.into()));
+        self.set(name, false, why.into());
     }
 
     /// The alarms, which are shown and do not count against readiness.
@@ -66,20 +57,18 @@ impl Health {
         self.checks.write().remove(name);
     }
 
-    fn set(&self, name: &str, check: Readiness) {
-        self.checks.write().insert(name.to_owned(), check);
+    fn set(&self, name: &str, is_ready: bool, text: String) {
+        let check = HealthCheck { name: name.to_owned(), is_ready, text };
+        self.checks.write().insert(check.name.clone(), check);
     }
 
     /// The checks, and the tasks with which something is wrong.
-    fn current(&self) -> BTreeMap<String, Readiness> {
+    fn current(&self) -> BTreeMap<String, HealthCheck> {
         let mut checks = self.checks.read().clone();
         checks.extend(self.tasks.troubles().into_iter().map(|trouble| {
-            let name = format!("task {}", trouble.name);
-            let readiness = match trouble.is_running {
-                true => Readiness::Ready(format!("{name} {}", trouble.text)),
-                false => Readiness::NotReady(trouble.text),
-            };
-            (name, readiness)
+            let (name, is_ready) = (format!("task {}", trouble.name), trouble.is_running);
+            let text = if is_ready { format!("{name} {}", trouble.text) } else { trouble.text };
+            (name.clone(), HealthCheck { name, is_ready, text })
         }));
         checks
     }
@@ -87,11 +76,7 @@ impl Health {
     /// Every check, in the order of their names.
     #[must_use]
     pub fn checks(&self) -> Vec<HealthCheck> {
-        let all = self.current().into_iter().map(|(name, check)| match check {
-            Readiness::Ready(text) => HealthCheck { name, is_ready: true, text },
-            Readiness::NotReady(text) => HealthCheck { name, is_ready: false, text },
-        });
-        all.collect()
+        self.current().into_values().collect()
     }
 
     /// Whether all checks are ready, and a line for each in the style of the Kubernetes components, with remarks and reasons.
@@ -109,16 +94,16 @@ impl Health {
     fn page(&self, details: bool) -> (bool, String) {
         let checks = self.current();
         let mut text = String::new();
-        for (name, check) in checks.iter() {
-            let _ = match check {
-                Readiness::Ready(remark) if details && !remark.is_empty() => writeln!(text, "[+]{name} ok: {remark}"),
-                Readiness::Ready(_) => writeln!(text, "[+]{name} ok"),
-                Readiness::NotReady(why) if details => writeln!(text, "[-]{name} failed: {why}"),
-                Readiness::NotReady(_) => writeln!(text, "[-]{name} failed: reason withheld"),
+        for HealthCheck { name, is_ready, text: why } in checks.values() {
+            let _ = match is_ready {
+                true if details && !why.is_empty() => writeln!(text, "[+]{name} ok: {why}"),
+                true => writeln!(text, "[+]{name} ok"),
+                false if details => writeln!(text, "[-]{name} failed: {why}"),
+                false => writeln!(text, "[-]{name} failed: reason withheld"),
             };
         }
         text.push_str(&if details { self.alarms.report() } else { self.alarms.states() });
-        let ready = !checks.is_empty() && checks.values().all(|check| matches!(check, Readiness::Ready(_)));
+        let ready = !checks.is_empty() && checks.values().all(|check| check.is_ready);
         text.push_str(if ready { "readyz check passed\n" } else { "readyz check failed\n" });
         (ready, text)
     }
@@ -126,12 +111,9 @@ impl Health {
     /// What `/debug/objects` serves: whether this process leads, the objects that are not in sync, and what is withheld. JSON.
     #[must_use]
     pub fn objects(&self) -> String {
-        let leader = match self.checks.read().get("leader") {
-            Some(Readiness::Ready(remark)) => remark.clone(),
-            Some(Readiness::NotReady(_)) | None => String::new(),
-        };
+        let leader = self.checks.read().get("leader").filter(|check| check.is_ready).map(|check| check.text.clone());
         let page = json!({
-            "leader": leader,
+            "leader": leader.unwrap_or_default(),
             "objects": self.alarms.objects(),
             "withheld": self.alarms.withheld(),
         });
@@ -144,14 +126,8 @@ impl Health {
         if let Some(failed) = self.waiting_for() {
             return format!("waiting for {failed}");
         }
-        let checks = self.current();
-        let remarks: Vec<_> = checks
-            .values()
-            .filter_map(|check| match check {
-                Readiness::Ready(remark) if !remark.is_empty() => Some(remark.as_str()),
-                Readiness::Ready(_) | Readiness::NotReady(_) => None,
-            })
-            .collect();
+        let remarks = self.checks().into_iter().map(|check| check.text).filter(|remark| !remark.is_empty());
+        let remarks: Vec<String> = remarks.collect();
         let line = if remarks.is_empty() { "starting".to_owned() } else { remarks.join("; ") };
         match self.alarms.summary() {
             Some(alarms) => format!("{line}; {alarms}"),
@@ -162,14 +138,8 @@ impl Health {
     /// The checks that are not ready, in one line; `None` if all are.
     #[must_use]
     pub fn waiting_for(&self) -> Option<String> {
-        let checks = self.current();
-        let failed: Vec<_> = checks
-            .iter()
-            .filter_map(|(name, check)| match check {
-                Readiness::NotReady(why) => Some(format!("{name}: {why}")),
-                Readiness::Ready(_) => None,
-            })
-            .collect();
+        let failed = self.checks().into_iter().filter(|check| !check.is_ready);
+        let failed: Vec<String> = failed.map(|check| format!("{}: {}", check.name, check.text)).collect();
         (!failed.is_empty()).then(|| failed.join("; "))
     }
 }

@@ -1,6 +1,6 @@
 //! What was found, and how bad it is.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use serde::Serialize;
 
@@ -32,30 +32,6 @@ pub(super) enum Requirement {
 }
 
 impl Requirement {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Configuration => "configuration",
-            Self::Place => "place",
-            Self::Endpoints => "endpoints",
-            Self::Clock => "clock",
-            Self::Credentials => "credentials",
-            Self::Permissions => "permissions",
-            Self::Kubernetes => "kubernetes",
-            Self::Rbac => "rbac",
-            Self::Leader => "leader",
-            Self::Official => "official",
-            Self::Nodes => "nodes",
-            Self::Network => "network",
-            Self::Quotas => "quotas",
-            Self::VSwitches => "vswitches",
-            Self::Identity => "identity",
-            Self::Orphans => "orphans",
-            Self::Services => "services",
-            Self::Plan => "plan",
-            Self::Process => "process",
-        }
-    }
-
     pub(super) fn ok(self, what: impl Into<String>) -> CheckResult {
         CheckResult::new(self, Verdict::Ok, what.into())
     }
@@ -95,15 +71,17 @@ pub(super) enum Verdict {
     Error,
 }
 
-impl Verdict {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Unknown => "unknown",
-            Self::Error => "error",
-        }
+/// As in JSON.
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// As in JSON.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -158,7 +136,7 @@ impl Diagnosis {
             Some(CheckResult { section, what, .. }) => {
                 let others = findings.iter().filter(|finding| finding.severity >= Verdict::Warning).count() - 1;
                 let others = if others == 0 { String::new() } else { format!(" (and {others} more)") };
-                format!("{}: {}: {what}{others}", worst.as_str(), section.as_str())
+                format!("{worst}: {section}: {what}{others}")
             }
             None => format!("nothing is wrong: {} checks, {} notes", findings.len(), count(Verdict::Note)),
         };
@@ -176,7 +154,7 @@ impl Diagnosis {
     pub(super) fn to_text(&self) -> String {
         let mut text = format!("{}\n\n", self.summary);
         for CheckResult { section, severity, what, evidence, remedy } in &self.findings {
-            let _ = writeln!(text, "{:8} {}: {what}", severity.as_str(), section.as_str());
+            let _ = writeln!(text, "{severity:8} {section}: {what}");
             for (label, more) in [("seen", evidence), ("to do", remedy)] {
                 if !more.is_empty() {
                     let _ = writeln!(text, "         {label}: {}", more.replace('\n', "\n         "));
