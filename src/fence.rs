@@ -11,6 +11,9 @@ use tokio::time::Instant;
 
 use crate::clock::suspended;
 
+/// The time that one write is planned for; the client cancels it when its permit ends.
+pub const LONGEST_WRITE: Duration = Duration::from_secs(5);
+
 /// Until when writes may last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Deadline {

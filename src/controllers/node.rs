@@ -58,8 +58,8 @@ pub async fn run(context: Context) {
 ///
 /// # Errors
 /// The first fault of the cloud, if it gave no answer about some node.
-pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, Fault> {
-    explain(clients, config, None).await.map(|(lines, _)| lines)
+pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, String> {
+    explain(clients, config, None).await.map(|(lines, _)| lines).map_err(|fault| fault.to_string())
 }
 
 /// The same, and where each field of the node of this name comes from.

@@ -1,17 +1,13 @@
 //! Writes to nodes that must not overwrite what other programs wrote in the meantime.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::clock;
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, Store, WriteFault, is_newer_version};
-use crate::fence::{Fence, NotLeading};
+use crate::fence::{Fence, LONGEST_WRITE, NotLeading};
 use crate::plan::inputs::{NodeView, ObjectKey};
-
-/// Longest time that one write to a node is planned for; the client cancels it when its permit ends.
-const LONGEST: Duration = Duration::from_secs(5);
 
 /// How often a write is tried against a fresh view before the next reconcile takes over.
 const TRIES: usize = 4;
@@ -71,7 +67,7 @@ impl NodePatcher<'_> {
     ) -> Result<Option<NodeView>, WriteFault> {
         let (subresource, format) = target.parts();
         let key = ObjectKey::cluster(node);
-        let permit = self.fence.permit(LONGEST)?;
+        let permit = self.fence.permit(LONGEST_WRITE)?;
         self.cluster.patch_node(&permit, Patch { kind: ObjectKind::Node, key: &key, subresource, format, body }).await
     }
 
@@ -116,7 +112,7 @@ impl NodePatcher<'_> {
         if !still(&self.read(known).await?) {
             return Ok(false);
         }
-        let permit = self.fence.permit(LONGEST)?;
+        let permit = self.fence.permit(LONGEST_WRITE)?;
         self.cluster.delete_node(&permit, &known.name, &known.uid).await.map(|()| true)
     }
 

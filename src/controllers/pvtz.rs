@@ -19,6 +19,7 @@ use crate::alibaba::{Fault, FaultKind};
 use crate::clock;
 use crate::cluster::{Regarding, Watched, event_code};
 use crate::config::Config;
+use crate::fence::LONGEST_WRITE;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::pvtz::desire::WantedRecords;
 use crate::plan::pvtz::diff::{CONFIRM, RecordPlan, RecordRules, RecordStep, Sightings, diff};
@@ -32,8 +33,6 @@ mod orphans;
 
 /// Its name in the configuration, in logs and in metrics.
 pub const NAME: &str = "pvtz";
-/// Longest time that one write is planned for; the client cancels it when its permit ends.
-const LONGEST: Duration = Duration::from_secs(5);
 /// Writes of one reconcile: what changed meanwhile waits no longer than these take.
 const MOST_WRITES: usize = 100;
 
@@ -310,7 +309,7 @@ impl PvtzReconciler {
 
     async fn write(&mut self, step: &RecordStep, rules: &RecordRules) -> Result<(), Fault> {
         let Context { cloud, fence, .. } = &self.context;
-        let permit = fence.permit(LONGEST)?;
+        let permit = fence.permit(LONGEST_WRITE)?;
         let Some(ZoneState { zone, records }) = &mut self.state else { return Ok(()) };
         match step {
             RecordStep::Add(content) => {

@@ -112,21 +112,17 @@ pub enum Subject {
 pub static CONTROLLERS: [Controller; 6] = [
     Controller {
         entry: ControllerEntry {
-            name: node::NAME,
             default_on: true,
-            needs: &[],
-            aliases: &["cloud-node", "cloud-node-controller"],
             parts: &["cloud-node-lifecycle", "cloud-node-lifecycle-controller"],
             instead_of_parts: "set node.remove_released and node.shutdown_taint to false",
+            ..ControllerEntry::new(node::NAME, &["cloud-node", "cloud-node-controller"])
         },
         section: "node",
         on_change: "at once, with a pass over all nodes",
         object: PlannedKind::Node,
         run: |context| node::run(context).boxed(),
         when_off: None,
-        preview: |clients, config, _| {
-            async move { node::plan(clients, config).await.map_err(|fault| fault.to_string()) }.boxed()
-        },
+        preview: |clients, config, _| node::plan(clients, config).boxed(),
         orphans: None,
         declines: |_, subject| excluded(subject),
         watches: &[WatchedKind::Nodes],
@@ -145,14 +141,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         ],
     },
     Controller {
-        entry: ControllerEntry {
-            name: route::NAME,
-            default_on: true,
-            needs: &[],
-            aliases: &["node-route-controller"],
-            parts: &[],
-            instead_of_parts: "",
-        },
+        entry: ControllerEntry { default_on: true, ..ControllerEntry::new(route::NAME, &["node-route-controller"]) },
         section: "route",
         on_change: "at once, with a pass over all nodes",
         object: PlannedKind::Node,
@@ -163,9 +152,7 @@ pub static CONTROLLERS: [Controller; 6] = [
             watches: &[WatchedKind::Nodes],
             kubernetes: &[NODES, NODES_STATUS],
         }),
-        preview: |clients, config, _| {
-            async move { route::plan(clients, config).await.map_err(|fault| fault.to_string()) }.boxed()
-        },
+        preview: |clients, config, _| route::plan(clients, config).boxed(),
         orphans: Some(|clients, config| route::orphans(clients, config).boxed()),
         declines: |_, subject| excluded(subject),
         watches: &[WatchedKind::Nodes],
@@ -195,14 +182,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         ],
     },
     Controller {
-        entry: ControllerEntry {
-            name: service::NAME,
-            default_on: true,
-            needs: &[],
-            aliases: &["service-lb-controller"],
-            parts: &[],
-            instead_of_parts: "",
-        },
+        entry: ControllerEntry { default_on: true, ..ControllerEntry::new(service::NAME, &["service-lb-controller"]) },
         section: "service",
         on_change: "at once, with a reconcile of all Services",
         object: PlannedKind::Service,
@@ -227,14 +207,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         ],
     },
     Controller {
-        entry: ControllerEntry {
-            name: service::NLB,
-            default_on: false,
-            needs: &[],
-            aliases: &["nlb-controller"],
-            parts: &[],
-            instead_of_parts: "",
-        },
+        entry: ControllerEntry::new(service::NLB, &["nlb-controller"]),
         section: "nlb",
         on_change: "at once, with a reconcile of all Services of network load balancers",
         object: PlannedKind::Service,
@@ -265,22 +238,13 @@ pub static CONTROLLERS: [Controller; 6] = [
         ],
     },
     Controller {
-        entry: ControllerEntry {
-            name: volume::NAME,
-            default_on: false,
-            needs: &[],
-            aliases: &["pv-labels", "pvl"],
-            parts: &[],
-            instead_of_parts: "",
-        },
+        entry: ControllerEntry::new(volume::NAME, &["pv-labels", "pvl"]),
         section: "volume_labels",
         on_change: "at once, with a pass over all volumes",
         object: PlannedKind::Volume,
         run: |context| volume::run(context).boxed(),
         when_off: None,
-        preview: |clients, config, _| {
-            async move { volume::plan(clients, config).await.map_err(|fault| fault.to_string()) }.boxed()
-        },
+        preview: |clients, config, _| volume::plan(clients, config).boxed(),
         orphans: None,
         declines: |_, subject| matches!(subject, Subject::Volume(None)).then(|| "it is on no cloud disk".to_owned()),
         // Nodes, for the keys of their labels.
@@ -290,12 +254,8 @@ pub static CONTROLLERS: [Controller; 6] = [
     },
     Controller {
         entry: ControllerEntry {
-            name: pvtz::NAME,
-            default_on: false,
             needs: &["pvtz.zone_name", "pvtz.zone_id"],
-            aliases: &["pvtz-controller"],
-            parts: &[],
-            instead_of_parts: "",
+            ..ControllerEntry::new(pvtz::NAME, &["pvtz-controller"])
         },
         section: "pvtz",
         on_change: "at once, with a comparison of the whole zone",

@@ -89,9 +89,9 @@ pub async fn run(context: Context) {
 /// What [`run`] would do now. Writes nothing.
 ///
 /// # Errors
-/// [`TablesFault`] if the route tables cannot be read.
-pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, TablesFault> {
-    explain(clients, config, None).await.map(|(lines, _)| lines)
+/// If the route tables cannot be read, in words.
+pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, String> {
+    explain(clients, config, None).await.map(|(lines, _)| lines).map_err(|fault| fault.to_string())
 }
 
 /// The same, and where each part of the routes of the node of this name comes from.

@@ -17,6 +17,7 @@ use crate::alibaba::ecs::Ecs;
 use crate::clock;
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, Regarding, Store, Watched, WriteFault};
 use crate::config::Config;
+use crate::fence::LONGEST_WRITE;
 use crate::plan::inputs::{NodeView, ObjectKey, VolumeView};
 use crate::plan::volume::{self, CloudDisk, VolumePlan, VolumeProblem, VolumeRules};
 use crate::plan::{LineKind, PlanLine};
@@ -31,9 +32,6 @@ const COMPONENT: &str = "volume-labels-controller";
 const AGGREGATION: Duration = Duration::from_secs(1);
 /// Volumes that are written in parallel.
 const CONCURRENCY: usize = 16;
-/// Longest time that one write is planned for; the client cancels it when its permit ends.
-const LONGEST: Duration = Duration::from_secs(5);
-
 /// Runs until `context.stop` is cancelled.
 pub async fn run(context: Context) {
     let (volumes, nodes) = (context.cluster.volumes(), context.cluster.nodes());
@@ -52,7 +50,7 @@ pub async fn run(context: Context) {
 ///
 /// # Errors
 /// The first fault of the cloud, if it gave no answer about some disk.
-pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, Fault> {
+pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, String> {
     let Clients { cluster, cloud, location } = clients;
     let (volumes, nodes) = (cluster.volumes(), cluster.nodes());
     volumes.store.synced().await;
@@ -64,7 +62,7 @@ pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, F
         match finding {
             Finding::Plan(plan) => lines.extend(plan.lines(&view)),
             Finding::Problem(problem) => lines.push(volume::line(&view, LineKind::Problem, problem.to_string())),
-            Finding::Fault(fault) => return Err(fault),
+            Finding::Fault(fault) => return Err(fault.to_string()),
         }
     }
     Ok(lines)
@@ -273,7 +271,7 @@ impl VolumeReconciler {
         let Context { cluster, fence, .. } = &self.context;
         let (key, body) = (ObjectKey::cluster(&view.name), body(view, plan));
         let (kind, format) = (ObjectKind::PersistentVolume, PatchFormat::Merge);
-        let permit = fence.permit(LONGEST)?;
+        let permit = fence.permit(LONGEST_WRITE)?;
         let patch = Patch { kind, key: &key, subresource: None, format, body: &body };
         activity::step(&format!("{}: {}", view.name, plan.text()), cluster.patch(&permit, patch)).await
     }

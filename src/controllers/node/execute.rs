@@ -1,7 +1,6 @@
 //! Executes node plans, write by write.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -11,7 +10,7 @@ use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::cluster::{Store, WriteFault};
 use crate::controllers::node_patch::{self, NodePatcher, PatchTarget};
 use crate::controllers::reporter::{Reporter, trouble, trouble_of, trouble_of_write};
-use crate::fence::NotLeading;
+use crate::fence::{LONGEST_WRITE, NotLeading};
 use crate::plan::inputs::{NodeView, Taint};
 use crate::plan::node::{
     NodeChange, NodeClass, NodePlan, NodePolicy, NodeStep, NodeWrite, OtherInstance, UNINITIALIZED, WriteTarget,
@@ -19,9 +18,6 @@ use crate::plan::node::{
 };
 use crate::telemetry::activity;
 use crate::telemetry::alarms::{ObjectTrouble, SyncState};
-
-/// Longest time that one call is planned for; the client cancels it when its permit ends.
-const LONGEST_CLOUD_WRITE: Duration = Duration::from_secs(5);
 
 /// Why a write failed.
 #[derive(Debug, Error)]
@@ -125,7 +121,7 @@ impl NodeExecutor<'_> {
     async fn disable_checks(&self, steps: &[NodeStep]) -> Result<(), NodeWriteError> {
         for step in steps {
             if let NodeStep::DisableCheck { eni, region } = step {
-                let permit = self.patcher.fence.permit(LONGEST_CLOUD_WRITE)?;
+                let permit = self.patcher.fence.permit(LONGEST_WRITE)?;
                 self.cloud.ecs.disable_source_dest_check(&permit, region, eni).await?;
             }
         }

@@ -2,19 +2,16 @@
 
 use std::future::Future;
 use std::ops::Range;
-use std::time::Duration;
 
 use crate::alibaba::vpc::{ItemFault, Vpc};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::batch::BatchFailure;
 use crate::controllers::reporter::{state, trouble, trouble_of};
-use crate::fence::Fence;
+use crate::fence::{Fence, LONGEST_WRITE};
 use crate::plan::route::entry::RouteItem;
 use crate::telemetry::activity;
 use crate::telemetry::alarms::{ObjectTrouble, SyncState, named};
 
-/// Longest time that one call is planned for; the client cancels it when its permit ends.
-const LONGEST: Duration = Duration::from_secs(5);
 /// How often a batch that is refused as a whole may be split, to find the item that spoils it.
 const SPLITS: usize = 12;
 
@@ -66,7 +63,7 @@ impl WriteResult {
 /// Creates entries.
 pub(super) async fn create(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_size: usize) -> WriteResult {
     batched(items, batch_size, |batch| async move {
-        let permit = fence.permit(LONGEST)?;
+        let permit = fence.permit(LONGEST_WRITE)?;
         activity::step(&described("create", &batch), vpc.create_route_entries(&permit, &batch)).await
     })
     .await
@@ -75,7 +72,7 @@ pub(super) async fn create(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_
 /// Removes entries.
 pub(super) async fn delete(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_size: usize) -> WriteResult {
     batched(items, batch_size, |batch| async move {
-        let permit = fence.permit(LONGEST)?;
+        let permit = fence.permit(LONGEST_WRITE)?;
         activity::step(&described("delete", &batch), vpc.delete_route_entries(&permit, &batch)).await
     })
     .await
@@ -158,6 +155,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use parking_lot::Mutex;
 
     use super::*;
