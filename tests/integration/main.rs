@@ -23,6 +23,7 @@ mod crashes;
 mod deploy;
 mod doctor;
 mod documents;
+mod empty_lists;
 mod end_state;
 mod end_to_end;
 mod eventual_consistency;

@@ -25,6 +25,8 @@ pub(super) const SETTLED: Duration = Duration::from_secs(30);
 pub(super) const LISTS_CATCH_UP: Duration = Duration::from_secs(120);
 /// How long what was made is asked for by its id where it is not listed.
 const KEPT: Duration = Duration::from_secs(300);
+/// After this time, lists that show nothing of a Service that was served are believed.
+const EMPTY_LISTS: Duration = Duration::from_secs(600);
 
 /// What a load balancer consists of, as far as it can be made twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,6 +80,8 @@ pub(super) struct Creations {
     inherited: Option<Instant>,
     /// While more may exist than is known.
     in_doubt: Option<Doubt>,
+    /// Since when lists show nothing of the Service, although it was served.
+    empty_since: Option<Instant>,
 }
 
 /// More may exist than is known.
@@ -148,6 +152,12 @@ impl Creations {
             _ => {}
         }
         self.listed(shown);
+    }
+
+    /// Whether lists that lack all parts of a Service which was served can still be wrong.
+    pub(super) fn are_lists_doubtful(&mut self, lack_all: bool) -> bool {
+        self.empty_since = lack_all.then(|| self.empty_since.unwrap_or_else(Instant::now));
+        self.empty_since.is_some_and(|since| since.elapsed() < EMPTY_LISTS)
     }
 
     /// Notes what a run made: the difference between `before` and `after`. `uncertain` are operations whose outcome is unknown.

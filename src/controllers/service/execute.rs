@@ -139,6 +139,7 @@ impl<P: Product> Executor<'_, P> {
                     execution.done.push(line);
                 }
                 Err(fault) => {
+                    let fault = proves_a_stale_list(&step, fault);
                     if has_unknown_outcome(fault.kind) {
                         execution.uncertain.push(step.operation.clone());
                     }
@@ -327,6 +328,15 @@ fn ends_the_run(fault: &Fault, earlier: &[(String, Fault)]) -> bool {
         }
         FaultKind::InUse | FaultKind::Quota | FaultKind::Capacity | FaultKind::Denied | FaultKind::Rejected => false,
     }
+}
+
+/// A listener that is refused as already there, and was not listed, proves that the list is stale: nothing is made for now.
+fn proves_a_stale_list<O: Operation>(step: &Step<O>, fault: Fault) -> Fault {
+    if fault.kind != FaultKind::Exists || !step.operation.creates() || !matches!(step.target, Target::Listener(_)) {
+        return fault;
+    }
+    let message = format!("{} The cloud's list lacks it; nothing is made until the list shows it", fault.message);
+    Fault { kind: FaultKind::Transient, message, ..fault }
 }
 
 /// Whether the cloud refused a tag, such as with `InvalidParameter.TagKey`. The vendor has no list of these codes: a refusal whose

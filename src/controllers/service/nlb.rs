@@ -255,9 +255,10 @@ impl Product for NetworkProduct {
             }
             observed.remember(known);
         }
-        unread.extend(self.read_needs(goal, observed, due).await?);
+        unread.extend(self.read_needs(goal, observed, search).await?);
         let named = self.read_named_by_listeners(goal.owner(), observed, &search.made).await;
         let named = tolerate(&mut unread, named)?;
+        observed.groups_unread |= named.is_none();
         if observed.groups_unread {
             // Nothing is known of the list.
             observed.unlisted.clear();
@@ -265,7 +266,7 @@ impl Product for NetworkProduct {
         let shows_all_made = listed.unwrap_or_default() && named.unwrap_or_default();
         if unread.is_empty() {
             // Groups that only listeners name have backends.
-            unread = self.read_needs(goal, observed, due).await?;
+            unread = self.read_needs(goal, observed, search).await?;
         }
         observed.note_what_is_busy();
         Ok(Completed { shows_all_made, unread })
@@ -297,7 +298,7 @@ impl Product for NetworkProduct {
         if touches(ResourceKind::SecurityGroup) {
             observed.security_groups = None;
         }
-        let unread = self.read_needs(goal, observed, None).await?;
+        let unread = self.read_needs(goal, observed, &Search { due: None, ..search.clone() }).await?;
         observed.note_what_is_busy();
         unread.into_iter().next().map_or(Ok(()), Err)
     }

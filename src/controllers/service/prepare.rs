@@ -12,16 +12,17 @@ use super::account_check::AccountCheck;
 use super::creations::Inventory;
 use super::drift::DriftSchedule;
 use super::find::{FindError, Found, find, is_about};
-use super::product::{Completed, Due, DueTogether, Product, Search};
+use super::product::{Completed, Due, DueTogether, Facts, Product, Search};
 use super::references::{References, Resolver};
 use super::refusals::stocked;
 use super::report::ReconcileError;
 use super::state::{Known, SECOND_SIGHTING, ServiceState, States};
-use super::tolerance::fails_alone;
+use super::tolerance::{fails_alone, stale_list};
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::applied::{self, applied};
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
+use crate::plan::service::model::GroupRef;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::{Operation, Plan};
@@ -344,6 +345,10 @@ impl<P: Product> Preparer<P> {
         let Completed { shows_all_made, unread } =
             self.product.complete(goal, &mut observed, None, &case.search(P::KIND, due)).await?;
         if presence == Presence::Present {
+            if case.lacks_all_parts(P::KIND, &P::facts(goal), &observed) {
+                let parts = "the server groups and listeners by which the Service was served";
+                return Err(stale_list(parts).into());
+            }
             case.state.creations.read_whole(&Inventory::of(&observed), shows_all_made);
         } else if case.handling == Handling::Ensure {
             self.product.place(goal, &self.views.nodes.store.all()).await?;
@@ -420,6 +425,22 @@ impl<O> Sighting<O> {
             is_thorough: false,
             unread: Vec::new(),
         }
+    }
+}
+
+impl<O: ObservedModel> Case<O> {
+    /// Whether neither a server group nor a listener is there of a Service that was served by the load balancer, and was not
+    /// for long enough that lists which lag behind would have shown them.
+    fn lacks_all_parts(&mut self, kind: LoadBalancerKind, facts: &Facts<'_>, observed: &O) -> bool {
+        let owner = facts.owner;
+        let has_groups = facts.groups.values().any(|wanted| matches!(wanted.group, GroupRef::Named(_)));
+        let is_published = !self.service.ingress.is_empty() && Some(kind.label(&self.service)) == observed.id();
+        let shows_group = observed.groups().values().any(|group| owner.owns_group(&group.name));
+        let shows_none = observed
+            .listeners()
+            .is_some_and(|mut all| !shows_group && !all.any(|(_, listener)| owner.owns_listener(listener.description)));
+        let lacks_all = self.handling == Handling::Ensure && has_groups && is_published && shows_none;
+        self.state.creations.are_lists_doubtful(lacks_all)
     }
 }
 

@@ -12,6 +12,12 @@ pub(super) fn fails_alone(fault: &Fault) -> bool {
     }
 }
 
+/// A list lacks what is proven to exist: what it shows is not believed, and nothing is made.
+pub(super) fn stale_list(what: &str) -> Fault {
+    let message = format!("the cloud's list lacks {what}; nothing is made in its place until the list shows it");
+    Fault { code: "ListIsStale".to_owned(), ..Fault::new("load balancer", FaultKind::Transient, message) }
+}
+
 /// What was read; `None` if the read failed alone, which is noted.
 pub(super) fn tolerate<T>(unread: &mut Vec<Fault>, read: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match read {

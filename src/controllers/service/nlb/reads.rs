@@ -11,10 +11,10 @@ use crate::alibaba::nlb::{GroupFilter, ListedGroup};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::service::creations::{Made, MadeGroup};
 use crate::controllers::service::product::{Due, Search};
-use crate::controllers::service::tolerance::tolerate;
+use crate::controllers::service::tolerance::{stale_list, tolerate};
 use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::needs::MissingReads;
-use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedListener};
+use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedListener, ObservedSecurityGroup};
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{MARK_TAG, Owner};
@@ -106,7 +106,8 @@ impl NetworkProduct {
             return Ok(true);
         }
         let found = self.api.list_groups(GroupFilter::Ids(&missing)).await?;
-        let mut all_listed = true;
+        let unseen = missing.iter().filter(|id| !found.iter().any(|group| group.id == **id));
+        let mut all_listed = self.read_unseen(observed, unseen, made).await?;
         for group in found {
             // A list of groups with our tags does not show others.
             if owner.owns_tagged(&group.details.tags) {
@@ -123,26 +124,30 @@ impl NetworkProduct {
             }
             add(observed, owner, group);
         }
-        Ok(self.read_made(observed, &missing, made).await? && all_listed)
+        Ok(all_listed)
     }
 
-    /// A list can lack what was made a short while ago even where it is asked for by its id; reading its backends proves that
-    /// it exists. True if that shows none.
-    async fn read_made(&self, observed: &mut Observed, missing: &[String], made: &Made) -> Result<bool, Fault> {
+    /// A list can lack a server group even where it is asked for by its id; reading its backends proves that it exists. True
+    /// if that shows none. The name of one that was not made a short while ago is not known.
+    async fn read_unseen(
+        &self,
+        observed: &mut Observed,
+        ids: impl Iterator<Item = &String>,
+        made: &Made,
+    ) -> Result<bool, Fault> {
         let mut none = true;
-        for MadeGroup { id, name, .. } in made.groups.iter().filter(|group| missing.contains(&group.id)) {
-            if observed.groups.contains_key(id) {
-                continue;
-            }
-            match self.api.describe_servers(id).await {
-                Ok(found) => {
+        for id in ids {
+            let recent = made.groups.iter().find(|group| group.id == *id);
+            match (self.api.describe_servers(id).await, recent) {
+                (Ok(found), Some(MadeGroup { name, .. })) => {
                     warn!(code = "ACCM0324", group = id, name, "a server group exists, but no list shows it yet");
                     let backends = Some(Arc::new(found.backends.into()));
                     observed.groups.insert(id.clone(), ObservedGroup { name: name.clone(), backends });
                     none = false;
                 }
-                Err(fault) if fault.kind == FaultKind::Gone => {}
-                Err(fault) => return Err(fault),
+                (Ok(_), None) => return Err(stale_list(&format!("server group {id}"))),
+                (Err(fault), _) if fault.kind == FaultKind::Gone => {}
+                (Err(fault), _) => return Err(fault),
             }
         }
         Ok(none)
@@ -153,18 +158,19 @@ impl NetworkProduct {
         &self,
         goal: &Goal,
         observed: &mut Observed,
-        due: Due<'_>,
+        Search { made, due, .. }: &Search<'_>,
     ) -> Result<Vec<Fault>, Fault> {
         let (mut unread, mut skipped) = (Vec::new(), MissingReads::default());
         let mut needs = goal.needs(observed);
         while !needs.is_empty() {
             self.read_groups(goal.owner(), &needs, observed, (&mut unread, &mut skipped)).await?;
             if needs.listeners {
-                observed.listeners = tolerate(&mut unread, self.read_listeners(observed, due).await)?;
+                observed.listeners = tolerate(&mut unread, self.read_listeners(observed, *due).await)?;
                 skipped.listeners = observed.listeners.is_none();
             }
             self.read_about_listeners(&needs, observed, (&mut unread, &mut skipped)).await?;
-            self.read_security_groups(goal.owner(), &needs, observed, (&mut unread, &mut skipped)).await?;
+            let about = (goal.owner(), made);
+            self.read_security_groups(about, &needs, observed, (&mut unread, &mut skipped)).await?;
             let before = std::mem::replace(&mut needs, goal.needs(observed).without(&skipped));
             if needs == before {
                 // Reading did not help, and would not help again.
@@ -221,21 +227,15 @@ impl NetworkProduct {
 
     async fn read_security_groups(
         &self,
-        owner: &Owner,
+        (owner, made): (&Owner, &Made),
         needs: &MissingReads,
         observed: &mut Observed,
         (unread, skipped): (&mut Vec<Fault>, &mut MissingReads),
     ) -> Result<(), Fault> {
         if needs.security_groups {
-            let found = self.ecs.find_security_groups(MARK_TAG, &owner.default_name()).await;
-            let found = tolerate(unread, found)?;
+            let found = tolerate(unread, self.find_security_groups(owner, observed, made).await)?;
             skipped.security_groups = found.is_none();
-            observed.security_groups = found.map(|mut found| {
-                found.retain(|group| owner.owns_tagged(&group.tags));
-                let is_joined = |id: &str| observed.instance.iter().any(|it| it.security_group_ids.contains(id));
-                found.sort_by_key(|group| (!is_joined(&group.id), group.id.clone()));
-                found
-            });
+            observed.security_groups = found;
         }
         if let Some(id) = &needs.rules_of {
             let rules = tolerate(unread, self.ecs.describe_security_rules(id).await)?;
@@ -244,6 +244,33 @@ impl NetworkProduct {
             groups.filter(|group| group.id == *id).for_each(|group| group.rules.clone_from(&rules));
         }
         Ok(())
+    }
+
+    /// The security groups of ours, that in use first. One that the load balancer has joined, or that was made a short while
+    /// ago, is asked for by its id where the list shows none.
+    async fn find_security_groups(
+        &self,
+        owner: &Owner,
+        observed: &Observed,
+        made: &Made,
+    ) -> Result<Vec<ObservedSecurityGroup>, Fault> {
+        let mut found = self.ecs.find_security_groups(MARK_TAG, &owner.default_name()).await?;
+        found.retain(|group| owner.owns_tagged(&group.tags));
+        let joined = observed.instance.as_ref().map(|instance| &instance.security_group_ids);
+        let is_made = |id: &str| made.groups.iter().any(|group| group.id == id);
+        let ids = made.groups.iter().map(|group| &group.id).filter(|id| id.starts_with("sg-"));
+        let ids: BTreeSet<&String> = ids.chain(joined.into_iter().flatten()).filter(|_| found.is_empty()).collect();
+        for id in ids {
+            match self.ecs.describe_security_rules(id).await {
+                Ok(rules) if is_made(id) || rules.values().any(|it| it.description == owner.security_mark()) => {
+                    return Err(stale_list(&format!("security group {id}")));
+                }
+                Err(fault) if fault.kind != FaultKind::Gone => return Err(fault),
+                _ => {}
+            }
+        }
+        found.sort_by_key(|group| (!joined.is_some_and(|joined| joined.contains(&group.id)), group.id.clone()));
+        Ok(found)
     }
 
     /// Listeners of other load balancers; one that is gone has none.
