@@ -150,8 +150,9 @@ fn checks_at_the_health_check_node_port_end_with_it() {
 #[test]
 fn a_node_port_that_the_api_server_takes_back_gets_no_traffic_and_the_status_says_so() {
     with_each(async |between| {
-        for kind in Kind::BOTH {
+        for (kind, backends) in [(Kind::Classic, ""), (Kind::Network, "Instance"), (Kind::Network, "Ip")] {
             let testbed = testbed(kind).await;
+            annotate(&testbed, "web", "server-group-type", backends);
             let mut product = Some(start(&testbed, ""));
             settled().await;
             let allocates = |yes: bool| {
@@ -269,6 +270,22 @@ fn a_users_listener_on_a_network_load_balancer_is_taken_over_where_its_user_says
         assert!(taken_over.group != "sgp-1" && taken_over.description.starts_with("k8s.80.TCP.web."), "{taken_over:?}");
         testbed.cloud.look(|account| assert_eq!(account.nlb.groups[&taken_over.group].servers.len(), 1));
     });
+}
+
+#[test]
+fn a_load_balancer_goes_with_its_wish_although_another_client_drops_the_finalizer() {
+    for kind in Kind::BOTH {
+        on_a_clock_of_its_own(0, async {
+            let testbed = testbed(kind).await;
+            let _product = start(&testbed, "");
+            settled().await;
+            assert_eq!(kind.count(&testbed), 1);
+            let bare = json!({"metadata": {"finalizers": null, "labels": null}, "spec": {"type": "ClusterIP"}});
+            testbed.cluster.patch("Service", "default", "web", &bare).unwrap();
+            settled().await;
+            assert_eq!(kind.count(&testbed), 0, "{kind:?}");
+        });
+    }
 }
 
 /// The answer to the removal of the finalizer can be lost, and a condition that says so comes after it.

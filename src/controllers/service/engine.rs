@@ -131,11 +131,14 @@ impl<P: Product> ObjectReconciler for Engine<P> {
             return ReconcileResult::Done;
         };
         let service = self.writer.newest(service);
-        let handling = P::KIND.handling(&service, &settings);
+        let mut state = states.read(key, &service.uid);
+        let handling = match state.may_own {
+            true => P::KIND.handling_of_owner(&service, &settings),
+            false => P::KIND.handling(&service, &settings),
+        };
         if !handling.serves() {
             self.preparer.resolver.candidates.forget(key);
         }
-        let mut state = states.read(key, &service.uid);
         if let Some(reason) = state.see(&service, handling.serves()) {
             self.reporter.changed(&service, reason);
         }

@@ -44,8 +44,10 @@ pub(super) type Interfaces = BTreeMap<IpAddr, (Option<String>, String)>;
 pub(super) struct ServiceState<O> {
     /// An object of the same name with another uid is another Service.
     uid: String,
-    /// The Service as it was at the last reconcile, and whether it needed a load balancer.
+    /// The Service as it was at the last reconcile, and whether it asked for a load balancer.
     seen: Option<(Arc<ServiceView>, bool)>,
+    /// Whether something may exist that was made for it in this term, whatever other clients make of the finalizer.
+    pub(super) may_own: bool,
     /// The load balancer, as of the last reconcile whose outcome is certain.
     pub(super) known: Option<Known<O>>,
     /// Recent creations, some of them with an uncertain outcome.
@@ -205,6 +207,7 @@ impl<O> ServiceState<O> {
         Self {
             uid: uid.to_owned(),
             seen: None,
+            may_own: false,
             known: None,
             creations: Creations::default(),
             refusals: Refusals::default(),
@@ -246,6 +249,7 @@ impl<O> ServiceState<O> {
 
     /// Stores the current Service. Returns the reason of the event about what its user changed, if anything.
     pub(super) fn see(&mut self, service: &Arc<ServiceView>, needed: bool) -> Option<&'static str> {
+        self.may_own |= needed;
         let (before, was_needed) = self.seen.replace((service.clone(), needed))?;
         self.restated |=
             before.source_ranges != service.source_ranges || before.client_ip_affinity != service.client_ip_affinity;
@@ -265,10 +269,6 @@ impl<O> ServiceState<O> {
             Some(why) => drop(self.withheld.insert(reason, why.to_owned())),
             None => drop(self.withheld.remove(reason)),
         }
-    }
-
-    fn needed(&self) -> bool {
-        self.seen.as_ref().is_some_and(|(_, needed)| *needed)
     }
 }
 
@@ -388,7 +388,7 @@ impl<O: Clone> States<O> {
         match remembered {
             Some(state) if state.uid == uid => state,
             other => {
-                if other.is_some_and(|state| state.needed()) {
+                if other.is_some_and(|state| state.may_own) {
                     self.vanished.notify_one();
                 }
                 ServiceState::new(uid)
@@ -405,7 +405,7 @@ impl<O: Clone> States<O> {
     pub(super) fn drop(&self, key: &ObjectKey) -> Option<Arc<ServiceView>> {
         self.out_of_sync(key, None);
         let state = self.change(key, None)?;
-        if state.needed() {
+        if state.may_own {
             self.vanished.notify_one();
         }
         state.seen.map(|(service, _)| service)

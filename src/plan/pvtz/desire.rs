@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{RecordContent, RecordType, node_name, normal, service_name};
 use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ObjectKey, ServiceType, ServiceView};
+use crate::plan::service::problem::ServiceProblem;
 
 /// Longest name, with its zone (RFC 1035), and longest part of one between dots.
 const LONGEST_NAME: usize = 253;
@@ -50,7 +51,7 @@ impl WantedRecords {
                 self.records.insert(record);
                 continue;
             };
-            self.problems.insert(owner.clone(), problem);
+            self.problems.insert(owner.clone(), problem.to_string());
             // Where the name leads to is not known; all else of the Service still follows.
             if record.kind == RecordType::Cname {
                 self.unknown.insert(owner.clone());
@@ -169,18 +170,17 @@ fn of_addressed(service: &ServiceView) -> BTreeSet<RecordContent> {
     records
 }
 
-/// Why DNS cannot hold a record, for people.
-fn refused(record: &RecordContent, zone: &str) -> Option<String> {
+/// Why DNS cannot hold a record.
+fn refused(record: &RecordContent, zone: &str) -> Option<ServiceProblem> {
     let RecordContent { name, kind, value } = record;
+    let rule = format!("of at most {LONGEST_NAME} characters, and {LONGEST_LABEL} between dots");
     if *kind == RecordType::Cname && !is_name(value) {
-        return Some(format!("{value:?} is not a name that DNS can hold; correct it, or state an address"));
+        let rule = format!("must be an address, or a DNS name {rule}");
+        return Some(ServiceProblem::invalid("spec.externalName", value, rule));
     }
-    (!is_name(&format!("{name}.{zone}"))).then(|| {
-        format!(
-            "DNS cannot hold the name {name}.{zone}: {LONGEST_NAME} characters are allowed, and {LONGEST_LABEL} between dots; \
-             give the object or its port a shorter name, or take a zone with a shorter name"
-        )
-    })
+    let full = format!("{name}.{zone}");
+    let rule = || format!("must give a DNS name {rule}; shorten the name of the object, of its port, or of the zone");
+    (!is_name(&full)).then(|| ServiceProblem::invalid("metadata.name", full, rule()))
 }
 
 /// Whether DNS can hold a name: letters, digits, `-` and, as in names of ports, `_`.

@@ -210,7 +210,7 @@ fn a_name_that_dns_cannot_hold_keeps_no_other_record_of_its_service_away() {
     let wanted = wanted(&service, None, &long);
     let kinds: Vec<_> = wanted.records.iter().map(|record| record.kind).collect();
     assert_eq!(kinds, [RecordType::Ptr, RecordType::A], "the name of the port is too long");
-    assert!(wanted.problems[&service.key].contains("253 characters are allowed") && wanted.unknown.is_empty());
+    assert!(wanted.problems[&service.key].contains("metadata.name: Invalid value") && wanted.unknown.is_empty());
 }
 
 #[test]

@@ -10,14 +10,14 @@ use super::applied::{Applied, applied};
 use super::backends::{BackendMode, BackendRules, BackendSources, Inputs};
 use super::groups::GroupOperation;
 use super::management::ManagementLevel;
-use super::model::{Backend, BackendKey, DesiredBackends, DesiredGroup, GroupRef, NodeBackends};
+use super::model::{Backend, BackendKey, BackendKind, DesiredBackends, DesiredGroup, GroupRef, NodeBackends};
 use super::observed::ObservedModel;
 use super::ownership::Owner;
 use super::problem::{ProblemScope, ScopedProblem, ScopedProblems, ServiceProblem};
 use super::spec_fields;
 use super::steps::{self, Target};
 use super::unready::UnreadyNodes;
-use crate::plan::inputs::{Ingress, ServicePort};
+use crate::plan::inputs::{Ingress, ServicePort, ServiceView, TargetPort};
 
 /// What a product brings, so that what all products do is written once.
 pub trait ProductModel: Sized {
@@ -68,7 +68,7 @@ pub struct Desired<M: ProductModel> {
     /// Whether the server group of a port is not known, so that none counts as no longer wanted.
     pub ports_without_group: bool,
     /// Node ports of the Service.
-    pub node_ports: BTreeSet<u16>,
+    pub node_ports: NodePorts,
     /// Everything that is wrong with the Service.
     pub problems: ScopedProblems,
     /// Most backends in one call.
@@ -91,6 +91,36 @@ pub struct Desired<M: ProductModel> {
     pub applies: Applied,
     /// What only this product has.
     pub extra: M::Extra,
+}
+
+/// The ports at which nodes serve a Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodePorts {
+    own: BTreeSet<u16>,
+    /// Where nodes are attached by their addresses: ports of pods, which were perhaps attached before.
+    of_pods: Option<BTreeSet<u16>>,
+}
+
+impl NodePorts {
+    fn of(service: &ServiceView, rules: &BackendRules) -> Self {
+        let by_address = rules.nodes.by_address && rules.mode != BackendMode::Eni;
+        let number = |port: &ServicePort| match port.target_port {
+            TargetPort::Number(number) => Some(number),
+            TargetPort::Name(_) => None,
+        };
+        let of_pods = service.ports.iter().map(number).collect::<Option<_>>().filter(|_| by_address);
+        Self { own: service.ports.iter().map(|port| port.node_port).collect(), of_pods }
+    }
+
+    /// Whether a backend is a node at a port that is not, or no longer, the Service's.
+    pub(crate) fn exclude(&self, backend: &BackendKey) -> bool {
+        let is_node = match backend.kind {
+            BackendKind::Ecs => true,
+            BackendKind::Ip => self.of_pods.as_ref().is_some_and(|ports| !ports.contains(&backend.port)),
+            BackendKind::Eni => false,
+        };
+        is_node && !self.own.contains(&backend.port)
+    }
 }
 
 /// What is read to know what a Service asks for.
@@ -131,7 +161,7 @@ impl<M: ProductModel> Desired<M> {
             listeners: BTreeMap::new(),
             groups: BTreeMap::new(),
             ports_without_group: false,
-            node_ports: service.ports.iter().map(|port| port.node_port).collect(),
+            node_ports: NodePorts::of(service, sources.rules),
             batch_size: settings.service.backend_batch_size.max(1),
             problems,
             warnings: (annotations.warnings.iter().chain(&sources.backends.warnings).cloned())

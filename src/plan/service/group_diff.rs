@@ -248,7 +248,7 @@ pub(crate) fn sweep<M: ProductModel>(
 /// the plan deletes, or out of which it takes backends anyway, are left to it.
 fn release_node_ports<M: ProductModel>(desired: &Desired<M>, observed: &M::Observed, plan: &mut Plan<M::Operation>) {
     for (id, group) in observed.groups() {
-        let is_free = |it: &&Backend| it.key.kind == BackendKind::Ecs && !desired.node_ports.contains(&it.key.port);
+        let is_free = |it: &&Backend| desired.node_ports.exclude(&it.key);
         let ours = group.members().iter().filter(is_free).filter(|it| desired.owner.owns_backend(&it.description));
         let keys: Vec<_> = ours.map(|backend| backend.key.clone()).collect();
         let is_this = |target: &Target| matches!(target, Target::Group(it) if observed.group_id(it) == Some(id));

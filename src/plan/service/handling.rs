@@ -191,6 +191,16 @@ impl LoadBalancerKind {
         }
     }
 
+    /// What to do about a Service that may have a load balancer of this kind, whether or not another client dropped the finalizer.
+    pub fn handling_of_owner(self, service: &ServiceView, settings: &ServiceSettings) -> Handling {
+        if self.is_managed(service) {
+            return self.handling(service, settings);
+        }
+        let mut managed = service.clone();
+        managed.finalizers.push(self.finalizer().to_owned());
+        self.handling(&managed, settings)
+    }
+
     /// The other kind, if the Service had a load balancer of this one and now asks for one of that.
     fn successor(self, service: &ServiceView, settings: &ServiceSettings) -> Option<Self> {
         let other = self.other();

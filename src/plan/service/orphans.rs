@@ -12,6 +12,7 @@ use litemap::LiteMap;
 use serde::Serialize;
 
 use super::annotations::{ID, raw};
+use super::handling::LoadBalancerKind;
 use super::ownership::{CLUSTER_UID_TAG, LABEL_FORMER_LB_ID, LABEL_LB_ID, MARK_TAG, Owner, REUSE_TAG, default_name};
 use super::settings::ServiceSettings;
 use crate::plan::inputs::ServiceView;
@@ -169,7 +170,8 @@ pub fn unclaimed<'a>(
 
 fn claims(service: &ServiceView, instance: &TaggedInstance<'_>, mark: &str) -> bool {
     let publishes = |text: &str| !text.is_empty() && text == instance.address;
-    default_name(&service.uid) == mark
+    let needs_one = service.is_load_balancer() || LoadBalancerKind::ALL.iter().any(|kind| kind.is_managed(service));
+    (default_name(&service.uid) == mark && needs_one)
         || [LABEL_LB_ID, LABEL_FORMER_LB_ID]
             .iter()
             .any(|label| service.labels.get(*label).is_some_and(|id| id == instance.id))
@@ -196,7 +198,7 @@ fn provenance(instance: &TaggedInstance<'_>, claimed: bool, settings: &ServiceSe
 mod tests {
     use super::*;
     use crate::plan::clb::tests::settings;
-    use crate::plan::inputs::ObjectKey;
+    use crate::plan::inputs::{ObjectKey, ServiceType};
     use crate::plan::service::ownership::CLUSTER_TAG;
 
     type Tags<'a> = &'a [(&'a str, &'a str)];
@@ -224,7 +226,8 @@ mod tests {
     }
 
     fn service(uid: &str) -> ServiceView {
-        ServiceView { key: ObjectKey::new("a", "b"), uid: uid.into(), ..ServiceView::default() }
+        let service_type = ServiceType::LoadBalancer;
+        ServiceView { key: ObjectKey::new("a", "b"), uid: uid.into(), service_type, ..ServiceView::default() }
     }
 
     #[test]
@@ -261,6 +264,16 @@ mod tests {
             ("lb-other-uid", "other"),
         ];
         assert_eq!(found, expected.map(|(id, whose)| (id.to_owned(), whose)).into());
+    }
+
+    #[test]
+    fn a_service_of_another_type_without_our_finalizer_claims_none() {
+        let mark = default_name("1-2-3");
+        let tags = [(CLUSTER_TAG, "c1"), (MARK_TAG, mark.as_str()), (CLUSTER_UID_TAG, "u1")];
+        let mut service = ServiceView { service_type: ServiceType::ClusterIp, ..service("1-2-3") };
+        assert_eq!(found(&[("lb-1", "", &tags)], service.clone()), [("lb-1".to_owned(), "this")].into());
+        service.finalizers.push(LoadBalancerKind::Classic.finalizer().to_owned());
+        assert_eq!(found(&[("lb-1", "", &tags)], service), BTreeMap::new());
     }
 
     #[test]

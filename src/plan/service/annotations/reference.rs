@@ -31,7 +31,10 @@ pub fn introduction() -> String {
          When: A always; C only at creation; I at creation, later only compared; L on load balancers of ours, and on\n\
          those named by `id` only with `force-override-listeners`; B always, with every change of nodes and endpoints.\n\n\
          Removed, what holds once the annotation is taken away: `default`, as on a load balancer that never had it; `stays`, its\n\
-         last value until another one is stated; `fixed`, what the load balancer was made with.\n"
+         last value until another one is stated; `fixed`, what the load balancer was made with.\n\n\
+         A new listener gets the settings of every feature that is stated, also of one that is off: the URI, domain, method\n\
+         and codes of an HTTP health check, a drain time, details of the PROXY protocol. A listener that exists gets them\n\
+         when its feature is switched on.\n"
     )
 }
 
