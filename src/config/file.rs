@@ -21,15 +21,16 @@ const HOST: &str = r"^(https?://)?[^\s/@?#]+/*$";
 /// Levels in any case, alone or behind the part of the program that they are for.
 const LEVELS: &str = r"^(\s*([Ee][Rr][Rr][Oo][Rr]|[Ww][Aa][Rr][Nn]|[Ii][Nn][Ff][Oo]|[Dd][Ee][Bb][Uu][Gg]|[Tt][Rr][Aa][Cc][Ee]|[Oo][Ff][Ff]|[^,]*[=\[][^,]*)\s*(,|$))+$";
 
-/// Declares a section of the file: `key: Type as "serde module" = default => example;`. A key without a default has the
-/// default of its type.
+/// Declares a section of the file: `key: Type ["format"] as "serde module" from "least" to "most" = default => example;`. A
+/// key without a default has the default of its type.
 macro_rules! section {
     (@default) => { Default::default() };
     (@default $default:expr) => { $default };
     ($(#[$section_attribute:meta])* $section:ident {
         $(
             $(#[$attribute:meta])*
-            $key:ident: $type:ty $(as $module:literal)? $(= $default:expr)? $(=> $example:literal)?;
+            $key:ident: $type:ty $([$format:literal])? $(as $module:literal $(from $least:literal to $most:literal)?)?
+                $(= $default:expr)? $(=> $example:literal)?;
         )*
     }) => {
         #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,7 +39,12 @@ macro_rules! section {
         pub struct $section {
             $(
                 $(#[$attribute])*
-                $(#[serde(with = $module)] #[schemars(with = "TimeSpan")])?
+                $(#[schemars(extend("format" = $format))])?
+                $(
+                    #[serde(with = $module)]
+                    #[schemars(with = "TimeSpan")]
+                    $(#[schemars(extend("formatMinimum" = $least, "formatMaximum" = $most))])?
+                )?
                 $(#[schemars(extend("examples" = [$example]))])?
                 pub $key: $type,
             )*
@@ -99,27 +105,21 @@ section! {
         /// Marks everything that is made for this cluster; should differ between the clusters of an account, and must never
         /// change. Up to 64 letters, digits, `.`, `_` and `-`. A cluster that ran the official controller without
         /// `clusterID` has the id `clusterid`.
-        #[schemars(extend("format" = "cluster-id"))]
-        cluster_id: Option<String> => "change-me";
+        cluster_id: Option<String> ["cluster-id"] => "change-me";
         /// Region of the cluster. Asked from the metadata service if absent.
-        #[schemars(extend("format" = "region"))]
-        region: Option<String> => "cn-hangzhou";
+        region: Option<String> ["region"] => "cn-hangzhou";
         /// VPC of the cluster. Asked from the metadata service if absent.
-        #[schemars(extend("format" = "vpc-id"))]
-        vpc_id: Option<String> => "vpc-bp1example";
+        vpc_id: Option<String> ["vpc-id"] => "vpc-bp1example";
         /// Zone of this instance. Asked from the metadata service if absent.
-        #[schemars(extend("format" = "zone"))]
-        zone_id: Option<String> => "cn-hangzhou-i";
+        zone_id: Option<String> ["zone"] => "cn-hangzhou-i";
         /// vSwitches for intranet load balancers, the preferred one first; `zone:vsw-...` states the zone, which saves a
         /// call. If empty, those in the zones with the most nodes, and finally the vSwitch of this instance.
         #[schemars(extend("items" = { "type": "string", "pattern": r"^([a-z0-9]+(-[a-z0-9]+)+:)?vsw-[A-Za-z0-9_-]+$" }))]
         vswitches: Vec<String>;
         /// Key of the tag that carries the cluster id on load balancers.
-        #[schemars(extend("format" = "tag-key"))]
-        cluster_tag: String = "ack.aliyun.com".to_owned();
+        cluster_tag: String ["tag-key"] = "ack.aliyun.com".to_owned();
         /// Resource group of new load balancers. The default group of the account if absent.
-        #[schemars(extend("format" = "resource-group-id"))]
-        resource_group_id: Option<String> => "rg-example";
+        resource_group_id: Option<String> ["resource-group-id"] => "rg-example";
         /// Share of the API quotas of the account that this program may use.
         #[schemars(range(max = 1))]
         budget_share: f64 = 0.5;
@@ -127,8 +127,7 @@ section! {
         /// action, which holds for every product that has it; `"*"` stands for every action that is not named.
         quotas: BTreeMap<String, u32>;
         /// Longest time that one call to the cloud may take.
-        #[schemars(extend("formatMinimum" = "1s", "formatMaximum" = "5m"))]
-        timeout: Duration as "time_span" = Duration::from_secs(20);
+        timeout: Duration as "time_span" from "1s" to "5m" = Duration::from_secs(20);
         /// Where credentials come from. The first of these that is there is used: a key pair in this section (with
         /// `role_arn` it assumes that role); an OIDC role in this section; the environment's
         /// `ALIBABA_CLOUD_ACCESS_KEY_ID` and `ALIBABA_CLOUD_ACCESS_KEY_SECRET` (and `ALIBABA_CLOUD_SECURITY_TOKEN`); the
@@ -160,24 +159,19 @@ section! {
         /// mode.
         allow_readable_files: bool;
         /// RAM role to assume, with the key pair or with OIDC.
-        #[schemars(extend("format" = "role-arn"))]
-        role_arn: Option<String> => "acs:ram::1234567890123456:role/example";
+        role_arn: Option<String> ["role-arn"] => "acs:ram::1234567890123456:role/example";
         /// Name of the role's sessions, seen in the audit log: 2 to 64 letters, digits and `.@-_`.
-        #[schemars(extend("format" = "session-name"))]
-        role_session_name: String = "alicloud-ccm".to_owned();
+        role_session_name: String ["session-name"] = "alicloud-ccm".to_owned();
         /// How long a session lasts before it is renewed: 15 minutes to 12 hours.
-        #[schemars(extend("formatMinimum" = "15m", "formatMaximum" = "12h"))]
-        duration: Duration as "time_span" = Duration::from_secs(60 * 60);
+        duration: Duration as "time_span" from "15m" to "12h" = Duration::from_secs(60 * 60);
         /// External id, if the role's trust policy asks for one.
         external_id: Option<String> => "example";
         /// OIDC provider that `role_arn` trusts (RRSA).
-        #[schemars(extend("format" = "oidc-provider-arn"))]
-        oidc_provider_arn: Option<String> => "acs:ram::1234567890123456:oidc-provider/example";
+        oidc_provider_arn: Option<String> ["oidc-provider-arn"] => "acs:ram::1234567890123456:oidc-provider/example";
         /// File that holds the OIDC token; read for every session.
         oidc_token_file: Option<PathBuf> => "/var/run/secrets/tokens/oidc-token";
         /// Name of the instance's RAM role. Asked from the metadata service if absent.
-        #[schemars(extend("format" = "name"))]
-        instance_role: Option<String> => "ccm";
+        instance_role: Option<String> ["name"] => "ccm";
     }
 }
 
@@ -230,8 +224,7 @@ section! {
         /// `~/.kube/config`.
         kubeconfig: Option<PathBuf> => "/etc/kubernetes/cloud-controller-manager.conf";
         /// Context of the kubeconfig. Its current one if absent.
-        #[schemars(extend("format" = "name"))]
-        context: Option<String> => "admin@cluster";
+        context: Option<String> ["name"] => "admin@cluster";
         /// URL of the API server, instead of the kubeconfig's or the pod's.
         #[schemars(extend("pattern" = r"^https?://[^\s?#]+$"))]
         server: Option<String> => "https://api-int.cluster.example:6443";
@@ -242,8 +235,7 @@ section! {
         #[schemars(range(min = 1, max = 10000))]
         burst: u32 = 10000;
         /// Longest time that a request other than a watch may take.
-        #[schemars(extend("formatMinimum" = "1s", "formatMaximum" = "5m"))]
-        timeout: Duration as "time_span" = Duration::from_secs(30);
+        timeout: Duration as "time_span" from "1s" to "5m" = Duration::from_secs(30);
     }
 }
 
@@ -254,27 +246,22 @@ section! {
         /// Whether one of several replicas leads. Without it only one replica may run.
         enabled: bool = true;
         /// Namespace of the lease. The default is the official controller's, so that the two never work at once.
-        #[schemars(extend("format" = "namespace"))]
-        namespace: String = "kube-system".to_owned();
+        namespace: String ["namespace"] = "kube-system".to_owned();
         /// Name of the lease.
-        #[schemars(extend("format" = "object-name"))]
-        name: String = "ccm".to_owned();
+        name: String ["object-name"] = "ccm".to_owned();
         /// What is locked. `leases`: the lease, or an annotation of a ConfigMap of the same name where the API server has no
         /// leases (before 1.14). `endpointsleases`: an Endpoints object of the same name as well, so that releases of the official
         /// controller up to v1.9.3, which use no other lock, may run too and never lead at the same time.
         resource_lock: ResourceLock = ResourceLock::Leases;
         /// Name of this replica in the lease; a random part follows it. The host name if absent.
-        #[schemars(extend("format" = "name"))]
-        identity: Option<String> => "master-1";
+        identity: Option<String> ["name"] => "master-1";
         /// After this time without a renewal another replica may lead; whole seconds. With a `retry_period` of 2s at least 9s,
         /// so that between renewals there is time to write. OpenShift uses 137s, 107s and 26s.
-        #[schemars(extend("formatMinimum" = "1s", "formatMaximum" = "1h"))]
-        lease_duration: Duration as "time_span" = Duration::from_secs(15);
+        lease_duration: Duration as "time_span" from "1s" to "1h" = Duration::from_secs(15);
         /// A leader that could not renew for this time steps down. Shorter than `lease_duration`.
         renew_deadline: Duration as "time_span" = Duration::from_secs(10);
         /// Time between attempts to acquire or renew the lease. `renew_deadline` must be more than 1.2 times as long.
-        #[schemars(extend("formatMinimum" = "100ms", "formatMaximum" = "1h"))]
-        retry_period: Duration as "time_span" = Duration::from_secs(2);
+        retry_period: Duration as "time_span" from "100ms" to "1h" = Duration::from_secs(2);
     }
 }
 
@@ -341,14 +328,12 @@ section! {
         /// Time between passes that keep addresses and labels in sync and find released instances; at least 10 seconds, or
         /// `0s` for none. Changes in the cluster are reconciled anyhow, and a node that is not ready every 5 minutes.
         #[schemars(extend("format" = "timespan-or-zero"))]
-        #[schemars(extend("formatMinimum" = "10s", "formatMaximum" = "24h"))]
-        period: Option<Duration> as "time_span_or_never" = Some(Duration::from_secs(5 * 60));
+        period: Option<Duration> as "time_span_or_never" from "10s" to "24h" = Some(Duration::from_secs(5 * 60));
         /// Nodes in one call to the cloud.
         #[schemars(range(min = 1, max = 100))]
         batch_size: usize = 100;
         /// How long the first changed node waits for others to share a call with.
-        #[schemars(extend("formatMinimum" = "0s", "formatMaximum" = "1m"))]
-        aggregation: Duration as "time_span" = Duration::from_millis(300);
+        aggregation: Duration as "time_span" from "0s" to "1m" = Duration::from_millis(300);
         /// Whether the source/destination check of the nodes' primary interfaces is switched off, which pod networks
         /// on VPC routes need.
         disable_source_dest_check: bool = true;
@@ -357,17 +342,14 @@ section! {
         /// Whether nodes of released instances are removed from the cluster.
         remove_released: bool = true;
         /// A node is removed only after its kubelet has not reported for this long.
-        #[schemars(extend("formatMinimum" = "10s", "formatMaximum" = "24h"))]
-        removal_grace: Duration as "time_span" = Duration::from_secs(60);
+        removal_grace: Duration as "time_span" from "10s" to "24h" = Duration::from_secs(60);
         /// Time between the two observations that must both show the instance as gone.
-        #[schemars(extend("formatMinimum" = "5s", "formatMaximum" = "1h"))]
-        removal_interval: Duration as "time_span" = Duration::from_secs(30);
+        removal_interval: Duration as "time_span" from "5s" to "1h" = Duration::from_secs(30);
         /// How many nodes may be removed within `removal_window`; more are reported and left.
         #[schemars(range(min = 1, max = 5000))]
         removal_limit: u32 = 10;
         /// The window of `removal_limit`.
-        #[schemars(extend("formatMinimum" = "1m", "formatMaximum" = "24h"))]
-        removal_window: Duration as "time_span" = Duration::from_secs(10 * 60);
+        removal_window: Duration as "time_span" from "1m" to "24h" = Duration::from_secs(10 * 60);
         /// Whether IPv6 addresses are written to nodes.
         ipv6: bool;
         /// Whether the instance of a node without a providerID is found by address and name. Otherwise the kubelet must state it.
@@ -388,14 +370,12 @@ section! {
         table_ids: Vec<String>;
         /// Time between full comparisons with the route tables; at least 10 seconds, or `0s` for none.
         #[schemars(extend("format" = "timespan-or-zero"))]
-        #[schemars(extend("formatMinimum" = "10s", "formatMaximum" = "24h"))]
-        period: Option<Duration> as "time_span_or_never" = Some(Duration::from_secs(5 * 60));
+        period: Option<Duration> as "time_span_or_never" from "10s" to "24h" = Some(Duration::from_secs(5 * 60));
         /// Entries made or removed in one call.
         #[schemars(range(min = 1, max = 50))]
         batch_size: usize = 50;
         /// How long the first changed node waits for others to share a call with.
-        #[schemars(extend("formatMinimum" = "0s", "formatMaximum" = "1m"))]
-        aggregation: Duration as "time_span" = Duration::from_secs(1);
+        aggregation: Duration as "time_span" from "0s" to "1m" = Duration::from_secs(1);
         /// How many entries may be removed in one pass; more are reported and left.
         #[schemars(range(min = 1, max = 5000))]
         removal_limit: u32 = 50;
@@ -412,8 +392,7 @@ section! {
         /// Time between comparisons of all load balancers with the cloud, which undo changes made by others; `0s`
         /// switches them off.
         #[schemars(extend("format" = "timespan-or-zero"))]
-        #[schemars(extend("formatMinimum" = "1m", "formatMaximum" = "24h"))]
-        drift_check: Option<Duration> as "time_span_or_never" = Some(Duration::from_secs(10 * 60));
+        drift_check: Option<Duration> as "time_span_or_never" from "1m" to "24h" = Some(Duration::from_secs(10 * 60));
         /// How many calls an hour comparisons may take for what no list shows: server groups and their members. Few load
         /// balancers are compared whole at each check, of many some in turn. A load balancer takes one call, and one more for
         /// each server group. Classic and network load balancers have so many calls each.
@@ -439,8 +418,7 @@ section! {
         type_annotation: bool;
         /// How long a load balancer that one of the other kind has replaced still serves clients that have not noticed the new
         /// address, before it is removed.
-        #[schemars(extend("formatMinimum" = "1s", "formatMaximum" = "24h"))]
-        hand_over_grace: Duration as "time_span" = Duration::from_secs(5 * 60);
+        hand_over_grace: Duration as "time_span" from "1s" to "24h" = Duration::from_secs(5 * 60);
         /// Defaults of new load balancers, for what no annotation states.
         defaults: ServiceDefaultsSection;
     }
@@ -455,19 +433,16 @@ section! {
         /// How the instance is charged: by use, or by a fixed size.
         instance_charge_type: InstanceChargeType = InstanceChargeType::PayByClcu;
         /// Size of the instance; used with `PayBySpec`.
-        #[schemars(extend("format" = "specification"))]
-        spec: String = "slb.s1.small".to_owned();
+        spec: String ["specification"] = "slb.s1.small".to_owned();
         /// How public traffic is paid for. The cloud's own default, by traffic, if absent.
         internet_charge_type: Option<InternetChargeType> => "paybybandwidth";
         /// Mbit/s; used with `paybybandwidth`.
         bandwidth: Option<i64> => 100;
         /// Primary zone. If absent, load balancers with a public address are made where most nodes are, and others where their
         /// vSwitch is.
-        #[schemars(extend("format" = "zone"))]
-        master_zone: Option<String> => "cn-hangzhou-i";
+        master_zone: Option<String> ["zone"] => "cn-hangzhou-i";
         /// Secondary zone.
-        #[schemars(extend("format" = "zone"))]
-        slave_zone: Option<String> => "cn-hangzhou-h";
+        slave_zone: Option<String> ["zone"] => "cn-hangzhou-h";
         /// Whether the cloud's console refuses to delete the load balancers.
         delete_protection: bool = true;
         /// Whether the cloud's console refuses to change the load balancers.
@@ -490,8 +465,7 @@ section! {
         /// switches them off. Backends, additional certificates and rules of security groups, which no list shows, are read in
         /// turn: `service.drift_reads` says how often.
         #[schemars(extend("format" = "timespan-or-zero"))]
-        #[schemars(extend("formatMinimum" = "1m", "formatMaximum" = "24h"))]
-        drift_check: Option<Duration> as "time_span_or_never" = Some(Duration::from_secs(10 * 60));
+        drift_check: Option<Duration> as "time_span_or_never" from "1m" to "24h" = Some(Duration::from_secs(10 * 60));
         /// Defaults of network load balancers, for what no annotation states.
         defaults: NlbDefaultsSection;
     }
@@ -529,11 +503,9 @@ section! {
         /// Id of the zone that gets the records. It must exist, and be bound to the VPC of the cluster. The controller needs
         /// either this or `zone_name`; with neither, `*` in `controllers` leaves it out. Records in a zone that was stated before
         /// stay there.
-        #[schemars(extend("format" = "name"))]
-        zone_id: Option<String> => "5f1e0c5d2b7a4c6e8d9f0a1b2c3d4e5f";
+        zone_id: Option<String> ["name"] => "5f1e0c5d2b7a4c6e8d9f0a1b2c3d4e5f";
         /// Name of the zone, which is looked for among the zones that are bound to the VPC of the cluster.
-        #[schemars(extend("format" = "object-name"))]
-        zone_name: Option<String> => "cluster.example";
+        zone_name: Option<String> ["object-name"] => "cluster.example";
         /// How long resolvers may remember a record, in seconds: 5, 30, 60, 3600, 43200 or 86400.
         ttl: u32 = 60;
         /// Types of records that are written: `A`, `AAAA`, `CNAME`, `SRV` and `PTR`.
@@ -546,11 +518,9 @@ section! {
         /// Time between full comparisons with the zone, which undo changes made by others; at least 1 minute, or `0s` for
         /// none. A comparison takes one call, and one for each 100 records of the zone.
         #[schemars(extend("format" = "timespan-or-zero"))]
-        #[schemars(extend("formatMinimum" = "1m", "formatMaximum" = "24h"))]
-        period: Option<Duration> as "time_span_or_never" = Some(Duration::from_secs(10 * 60));
+        period: Option<Duration> as "time_span_or_never" from "1m" to "24h" = Some(Duration::from_secs(10 * 60));
         /// How long the first changed Service waits for others to share a comparison with.
-        #[schemars(extend("formatMinimum" = "0s", "formatMaximum" = "1m"))]
-        aggregation: Duration as "time_span" = Duration::from_secs(1);
+        aggregation: Duration as "time_span" from "0s" to "1m" = Duration::from_secs(1);
     }
 }
 
