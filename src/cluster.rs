@@ -35,7 +35,6 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use litemap::LiteMap;
 use tokio::sync::OnceCell;
 use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
@@ -43,7 +42,7 @@ use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::config::Config;
-use crate::config::checked::{Kubernetes, LeaderElection};
+use crate::config::checked::Kubernetes;
 use crate::config::secret::Secret;
 use crate::fence::{Keeper, Permit};
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView, VolumeView};
@@ -144,14 +143,6 @@ impl Cluster {
             self.inner.minor.get_or_init(|| minor);
         }
         Ok(version)
-    }
-
-    /// Whether this process has a right, as the API server says.
-    ///
-    /// # Errors
-    /// Why it does not say, for people.
-    pub async fn may(&self, right: &Right) -> Result<bool, String> {
-        reviews::may(&self.inner.requests, right).await
     }
 
     /// Whether the API server was of version 1.`minor` or newer when it first answered; false while that is unknown.
@@ -299,60 +290,12 @@ impl Cluster {
         found.map(decode::volume).transpose().map_err(|error| WriteFault::unreadable(&error))
     }
 
-    /// Events about an object that the API server still has, the newest first.
-    ///
-    /// # Errors
-    /// [`WriteFault`]; the controllers need no right to list events, so their service account may have none.
-    pub async fn events_about(&self, kind: ObjectKind, key: &ObjectKey) -> Result<Vec<PastEvent>, WriteFault> {
-        history::events_about(&self.inner.requests, kind, key).await
-    }
-
-    /// The replica that leads as the locks say; `None` if none does.
-    ///
-    /// # Errors
-    /// [`WriteFault`]
-    pub async fn leader(&self, election: &LeaderElection) -> Result<Option<Leader>, WriteFault> {
-        history::leader(&self.inner.requests, election).await
-    }
-
     /// Reads one pod from the API server itself; pods are never watched. `None` if it does not exist.
     ///
     /// # Errors
     /// [`WriteFault`], also for a pod that cannot be decoded.
     pub async fn read_pod(&self, key: &ObjectKey) -> Result<Option<PodView>, WriteFault> {
         objects::read(&self.inner.requests, ObjectKind::Pod, key, decode::pod).await
-    }
-
-    /// Reads the pods of a namespace that have all of these labels, page by page, keeping only what decides.
-    ///
-    /// # Errors
-    /// [`WriteFault`], also for a pod that cannot be decoded.
-    pub async fn list_pods(
-        &self,
-        namespace: &str,
-        labels: &LiteMap<String, String>,
-    ) -> Result<Vec<PodView>, WriteFault> {
-        objects::list_pods(&self.inner.requests, namespace, labels, decode::pod).await
-    }
-
-    /// Reads an object that is neither watched nor written, as it is; `None` if it does not exist, or its kind.
-    ///
-    /// # Errors
-    /// [`WriteFault`]
-    pub async fn look_up(&self, path: ObjectPath<'_>, name: &str) -> Result<Option<serde_json::Value>, WriteFault> {
-        objects::look_up(&self.inner.requests, path, name).await
-    }
-
-    /// Lists such objects page by page, and gives those that `keep` wants; none if their kind does not exist.
-    ///
-    /// # Errors
-    /// [`WriteFault`]
-    pub async fn look_through(
-        &self,
-        path: ObjectPath<'_>,
-        keep: impl Fn(&serde_json::Value) -> bool,
-    ) -> Result<Vec<serde_json::Value>, WriteFault> {
-        objects::look_through(&self.inner.requests, path, keep).await
     }
 
     /// Patches an object or its `status`.

@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::Cluster;
 use super::events::remedy;
 use super::faults::WriteFault;
 use super::lease::LockKind;
-use super::objects::{ObjectKind, ObjectPath, look_through, look_up};
-use super::requests::Requests;
+use super::objects::{ObjectKind, ObjectPath};
 use crate::config::checked::LeaderElection;
 use crate::plan::inputs::ObjectKey;
 
@@ -42,20 +42,46 @@ pub struct Leader {
     pub is_expired: bool,
 }
 
-/// The newest first.
-pub(super) async fn events_about(
-    requests: &Requests,
-    kind: ObjectKind,
-    key: &ObjectKey,
-) -> Result<Vec<PastEvent>, WriteFault> {
-    let namespace = if key.namespace.is_empty() { "default" } else { &key.namespace };
-    let is_about = |event: &Value| {
-        event["involvedObject"]["kind"] == kind.as_str() && event["involvedObject"]["name"] == *key.name
-    };
-    let events = look_through(requests, ObjectPath { api: "/api/v1", namespace, plural: "events" }, is_about).await?;
-    let mut events: Vec<PastEvent> = events.iter().map(past_event).collect();
-    events.sort_by(|a, b| b.at.cmp(&a.at));
-    Ok(events)
+impl Cluster {
+    /// Events about an object that the API server still has, the newest first.
+    ///
+    /// # Errors
+    /// [`WriteFault`]; the controllers need no right to list events, so their service account may have none.
+    pub async fn events_about(&self, kind: ObjectKind, key: &ObjectKey) -> Result<Vec<PastEvent>, WriteFault> {
+        let namespace = if key.namespace.is_empty() { "default" } else { &key.namespace };
+        let is_about = |event: &Value| {
+            event["involvedObject"]["kind"] == kind.as_str() && event["involvedObject"]["name"] == *key.name
+        };
+        let events = self.look_through(ObjectPath { api: "/api/v1", namespace, plural: "events" }, is_about).await?;
+        let mut events: Vec<PastEvent> = events.iter().map(past_event).collect();
+        events.sort_by(|a, b| b.at.cmp(&a.at));
+        Ok(events)
+    }
+
+    /// The replica that leads as the locks say; `None` if none does.
+    ///
+    /// # Errors
+    /// [`WriteFault`]
+    pub async fn leader(&self, election: &LeaderElection) -> Result<Option<Leader>, WriteFault> {
+        let LeaderElection { namespace, name, .. } = election;
+        // A ConfigMap counts where no replica holds a Lease.
+        for kind in [LockKind::Lease, LockKind::ConfigMap] {
+            let Some(object) = self.look_up(kind.collection(namespace), name).await? else { continue };
+            let record = kind.read(&object);
+            if record.holder.is_empty() {
+                continue;
+            }
+            let ended =
+                record.renewed.parse::<Timestamp>().ok().and_then(|renewed| renewed.checked_add(record.duration).ok());
+            return Ok(Some(Leader {
+                holder: record.holder,
+                lock: format!("{} {namespace}/{name}", kind.kind()),
+                is_expired: ended.is_some_and(|ended| ended < crate::clock::now()),
+                renewed: record.renewed,
+            }));
+        }
+        Ok(None)
+    }
 }
 
 fn past_event(object: &Value) -> PastEvent {
@@ -70,25 +96,4 @@ fn past_event(object: &Value) -> PastEvent {
         message: text("message"),
         count: object["count"].as_u64().unwrap_or(1),
     }
-}
-
-/// Leases first: a ConfigMap counts where no replica holds a Lease.
-pub(super) async fn leader(requests: &Requests, election: &LeaderElection) -> Result<Option<Leader>, WriteFault> {
-    let LeaderElection { namespace, name, .. } = election;
-    for kind in [LockKind::Lease, LockKind::ConfigMap] {
-        let Some(object) = look_up(requests, kind.collection(namespace), name).await? else { continue };
-        let record = kind.read(&object);
-        if record.holder.is_empty() {
-            continue;
-        }
-        let ended =
-            record.renewed.parse::<Timestamp>().ok().and_then(|renewed| renewed.checked_add(record.duration).ok());
-        return Ok(Some(Leader {
-            holder: record.holder,
-            lock: format!("{} {namespace}/{name}", kind.kind()),
-            is_expired: ended.is_some_and(|ended| ended < crate::clock::now()),
-            renewed: record.renewed,
-        }));
-    }
-    Ok(None)
 }

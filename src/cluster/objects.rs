@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use super::faults::{RequestFault, WriteFault};
 use super::requests::{Exchange, Requests, segment};
+use super::{Cluster, decode};
 use crate::fence::Permit;
-use crate::plan::inputs::ObjectKey;
+use crate::plan::inputs::{ObjectKey, PodView};
 use crate::telemetry::activity::{self, EndedCall};
 use crate::telemetry::metrics;
 
@@ -191,34 +192,59 @@ impl ObjectPath<'_> {
     }
 }
 
-/// Reads one object as it is; `None` if it does not exist, or its kind.
-pub(super) async fn look_up(
-    requests: &Requests,
-    path: ObjectPath<'_>,
-    name: &str,
-) -> Result<Option<Value>, WriteFault> {
-    match requests.get(&format!("{}/{}", path.to_path(), segment(name))).await {
-        Ok(object) => Ok(Some(object)),
-        Err(fault) if fault.code() == Some(404) => Ok(None),
-        Err(fault) => Err(WriteFault::classify(&fault, "get", path.plural)),
+impl Cluster {
+    /// Reads an object that is neither watched nor written, as it is; `None` if it does not exist, or its kind.
+    ///
+    /// # Errors
+    /// [`WriteFault`]
+    pub async fn look_up(&self, path: ObjectPath<'_>, name: &str) -> Result<Option<Value>, WriteFault> {
+        match self.inner.requests.get(&format!("{}/{}", path.to_path(), segment(name))).await {
+            Ok(object) => Ok(Some(object)),
+            Err(fault) if fault.code() == Some(404) => Ok(None),
+            Err(fault) => Err(WriteFault::classify(&fault, "get", path.plural)),
+        }
     }
-}
 
-/// The objects of a list that `keep` wants; none if their kind does not exist.
-pub(super) async fn look_through(
-    requests: &Requests,
-    path: ObjectPath<'_>,
-    keep: impl Fn(&Value) -> bool,
-) -> Result<Vec<Value>, WriteFault> {
-    let mut kept = Vec::new();
-    let take = |listed| match listed {
-        Listed::Start => kept.clear(),
-        Listed::Object(object) if keep(&object) => kept.push(object),
-        Listed::Object(_) => {}
-    };
-    match list(requests, &path.to_path(), "", take).await {
-        Err(fault) if fault.code() != Some(404) => Err(WriteFault::classify(&fault, "list", path.plural)),
-        _ => Ok(kept),
+    /// Lists such objects page by page, and gives those that `keep` wants; none if their kind does not exist.
+    ///
+    /// # Errors
+    /// [`WriteFault`]
+    pub async fn look_through(
+        &self,
+        path: ObjectPath<'_>,
+        keep: impl Fn(&Value) -> bool,
+    ) -> Result<Vec<Value>, WriteFault> {
+        let mut kept = Vec::new();
+        let take = |listed| match listed {
+            Listed::Start => kept.clear(),
+            Listed::Object(object) if keep(&object) => kept.push(object),
+            Listed::Object(_) => {}
+        };
+        match list(&self.inner.requests, &path.to_path(), "", take).await {
+            Err(fault) if fault.code() != Some(404) => Err(WriteFault::classify(&fault, "list", path.plural)),
+            _ => Ok(kept),
+        }
+    }
+
+    /// Reads the pods of a namespace that have all of these labels, page by page, keeping only what decides.
+    ///
+    /// # Errors
+    /// [`WriteFault`], also for a pod that cannot be decoded.
+    pub async fn list_pods(
+        &self,
+        namespace: &str,
+        labels: &LiteMap<String, String>,
+    ) -> Result<Vec<PodView>, WriteFault> {
+        let selector = labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
+        let path = format!("/api/v1/namespaces/{}/pods", segment(namespace));
+        let mut pods = Vec::new();
+        let take = |listed| match listed {
+            Listed::Start => pods.clear(),
+            Listed::Object(object) => pods.push(decode::pod(object)),
+        };
+        let listed = list(&self.inner.requests, &path, &format!("labelSelector={}&", segment(&selector)), take).await;
+        listed.map_err(|fault| WriteFault::classify(&fault, "list", ObjectKind::Pod.plural()))?;
+        pods.into_iter().collect::<Result<_, _>>().map_err(|error| WriteFault::unreadable(&error))
     }
 }
 
@@ -291,25 +317,6 @@ pub(super) async fn list(
     Err(RequestFault::Unanswered(format!("the list does not end, or has more than {MAX_PAGES} pages")))
 }
 
-/// Lists the pods of a namespace that have all of these labels.
-pub(super) async fn list_pods<T>(
-    requests: &Requests,
-    namespace: &str,
-    labels: &LiteMap<String, String>,
-    decode: fn(Value) -> Result<T, serde_json::Error>,
-) -> Result<Vec<T>, WriteFault> {
-    let selector = labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
-    let path = format!("/api/v1/namespaces/{}/pods", segment(namespace));
-    let mut pods = Vec::new();
-    let take = |listed| match listed {
-        Listed::Start => pods.clear(),
-        Listed::Object(object) => pods.push(decode(object)),
-    };
-    let listed = list(requests, &path, &format!("labelSelector={}&", segment(&selector)), take).await;
-    listed.map_err(|fault| WriteFault::classify(&fault, "list", ObjectKind::Pod.plural()))?;
-    pods.into_iter().collect::<Result<_, _>>().map_err(|error| WriteFault::unreadable(&error))
-}
-
 /// Whether a collection can be listed.
 pub(super) async fn check_readable(requests: &Requests, path: &str) -> Result<(), RequestFault> {
     requests.get::<IgnoredAny>(&format!("{path}?limit=1")).await.map(drop)
@@ -333,7 +340,6 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::cluster::Cluster;
     use crate::cluster::tests::fake::{Answer, Asked, cluster};
     use crate::fence::{Fence, Keeper, fence};
 

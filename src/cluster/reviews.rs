@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::Cluster;
 use super::requests::{Exchange, Requests};
 use crate::config::secret::Secret;
 use crate::telemetry::auth::Access;
@@ -46,15 +47,20 @@ impl fmt::Display for Right {
     }
 }
 
-/// Whether this process has the right.
-pub(super) async fn may(requests: &Requests, right: &Right) -> Result<bool, String> {
-    let (resource, subresource) = right.resource.split_once('/').unwrap_or((right.resource, ""));
-    let attributes = json!({
-        "group": right.group, "resource": resource, "subresource": subresource, "verb": right.verb,
-        "namespace": right.namespace, "name": right.name,
-    });
-    let status = ask(requests, OWN_ACCESS, json!({ "resourceAttributes": attributes })).await?;
-    Ok(status["allowed"] == true)
+impl Cluster {
+    /// Whether this process has a right, as the API server says.
+    ///
+    /// # Errors
+    /// Why it does not say, for people.
+    pub async fn may(&self, right: &Right) -> Result<bool, String> {
+        let (resource, subresource) = right.resource.split_once('/').unwrap_or((right.resource, ""));
+        let attributes = json!({
+            "group": right.group, "resource": resource, "subresource": subresource, "verb": right.verb,
+            "namespace": right.namespace, "name": right.name,
+        });
+        let status = ask(&self.inner.requests, OWN_ACCESS, json!({ "resourceAttributes": attributes })).await?;
+        Ok(status["allowed"] == true)
+    }
 }
 
 /// Whose token it is, and whether its owner may get the path.
