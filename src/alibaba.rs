@@ -77,39 +77,9 @@ impl CloudClient {
         }
     }
 
-    /// From the next call on, all clones use these credentials, endpoints, rate_limiter and timeouts. The region changes only
-    /// if the configuration states one.
-    pub fn reconfigure(&self, config: &checked::Cloud) {
-        self.signing.reconfigure(config);
-    }
-
     /// The region that calls go to unless they name another.
     #[must_use]
     pub fn region(&self) -> String {
         self.signing.region()
-    }
-
-    /// Grows whenever other credentials are configured: as long as it is the same, so is the account.
-    #[must_use]
-    pub fn credentials_version(&self) -> u64 {
-        self.signing.credentials_version()
-    }
-
-    /// Whether calls can be signed, for readiness.
-    #[must_use]
-    pub fn credential_state(&self) -> CredentialState {
-        self.signing.credential_state()
-    }
-
-    /// The outcome of the last calls, for readiness.
-    #[must_use]
-    pub fn call_state(&self) -> CallState {
-        self.signing.call_state()
-    }
-
-    /// How much of the rate limits is used, of actions that are called, wait or are throttled.
-    #[must_use]
-    pub fn rates_in_use(&self) -> Vec<RateUse> {
-        self.signing.rates_in_use()
     }
 }

@@ -79,51 +79,6 @@ impl SigningClient {
         Self { shared: self.shared.clone(), priority }
     }
 
-    /// Keys and the metadata session outlive a change that does not concern them.
-    pub(super) fn reconfigure(&self, config: &checked::Cloud) {
-        let mut settings = self.shared.settings.write();
-        let (provider, credentials_version) = if settings.provider.serves(&config.credentials) {
-            (Arc::clone(&settings.provider), settings.credentials_version)
-        } else {
-            // The end of keys that are no longer used says nothing about the new ones, which may have none.
-            metrics::expiry("credentials", None);
-            (Arc::new(CredentialProvider::new(config.credentials.clone())), settings.credentials_version + 1)
-        };
-        let metadata = if settings.metadata.serves(&config.endpoints) {
-            settings.metadata.clone()
-        } else {
-            Metadata::new(Arc::clone(&self.shared.rpc.transport), &config.endpoints)
-        };
-        *settings = Arc::new(ClientSettings {
-            region: config.region.clone().unwrap_or_else(|| settings.region.clone()),
-            endpoints: config.endpoints.clone(),
-            calls: call_settings(config),
-            metadata,
-            provider,
-            credentials_version,
-        });
-    }
-
-    pub(super) fn credentials_version(&self) -> u64 {
-        self.settings().credentials_version
-    }
-
-    pub(super) fn credential_state(&self) -> CredentialState {
-        self.settings().provider.state()
-    }
-
-    pub(super) fn keys_last(&self) -> Option<Duration> {
-        self.settings().provider.keys_last()
-    }
-
-    pub(super) fn call_state(&self) -> CallState {
-        self.shared.failing.state()
-    }
-
-    pub(super) fn rates_in_use(&self) -> Vec<RateUse> {
-        self.shared.rpc.rates_in_use(&self.settings().calls.quota)
-    }
-
     /// The region that calls go to if they name no other.
     pub(super) fn region(&self) -> String {
         self.settings().region.clone()
@@ -197,6 +152,64 @@ impl SigningClient {
 
     fn settings(&self) -> Arc<ClientSettings> {
         Arc::clone(&self.shared.settings.read())
+    }
+}
+
+impl super::CloudClient {
+    /// From the next call on, all clones use these credentials, endpoints, rate_limiter and timeouts. The region changes only
+    /// if the configuration states one. Keys and the metadata session outlive a change that does not concern them.
+    pub fn reconfigure(&self, config: &checked::Cloud) {
+        let mut settings = self.signing.shared.settings.write();
+        let (provider, credentials_version) = if settings.provider.serves(&config.credentials) {
+            (Arc::clone(&settings.provider), settings.credentials_version)
+        } else {
+            // The end of keys that are no longer used says nothing about the new ones, which may have none.
+            metrics::expiry("credentials", None);
+            (Arc::new(CredentialProvider::new(config.credentials.clone())), settings.credentials_version + 1)
+        };
+        let metadata = if settings.metadata.serves(&config.endpoints) {
+            settings.metadata.clone()
+        } else {
+            Metadata::new(Arc::clone(&self.signing.shared.rpc.transport), &config.endpoints)
+        };
+        *settings = Arc::new(ClientSettings {
+            region: config.region.clone().unwrap_or_else(|| settings.region.clone()),
+            endpoints: config.endpoints.clone(),
+            calls: call_settings(config),
+            metadata,
+            provider,
+            credentials_version,
+        });
+    }
+
+    /// Grows whenever other credentials are configured: as long as it is the same, so is the account.
+    #[must_use]
+    pub fn credentials_version(&self) -> u64 {
+        self.signing.settings().credentials_version
+    }
+
+    /// Whether calls can be signed, for readiness.
+    #[must_use]
+    pub fn credential_state(&self) -> CredentialState {
+        self.signing.settings().provider.state()
+    }
+
+    /// The outcome of the last calls, for readiness.
+    #[must_use]
+    pub fn call_state(&self) -> CallState {
+        self.signing.shared.failing.state()
+    }
+
+    /// How much of the rate limits is used, of actions that are called, wait or are throttled.
+    #[must_use]
+    pub fn rates_in_use(&self) -> Vec<RateUse> {
+        self.signing.shared.rpc.rates_in_use(&self.signing.settings().calls.quota)
+    }
+
+    /// How long the present keys are valid; `None` before the first call, and for keys without an end.
+    #[must_use]
+    pub fn keys_last(&self) -> Option<Duration> {
+        self.signing.settings().provider.keys_last()
     }
 }
 

@@ -67,12 +67,6 @@ impl CloudClient {
         })
     }
 
-    /// How long the present keys are valid; `None` before the first call, and for keys without an end.
-    #[must_use]
-    pub fn keys_last(&self) -> Option<Duration> {
-        self.signing.keys_last()
-    }
-
     /// Whether the action may be called, by a call that changes nothing; what takes longer than the permit is given up.
     pub async fn probe(&self, permit: &Permit, action: &'static Action) -> Permission {
         let outcome = if action == DESCRIBE_INSTANCES.0 {
