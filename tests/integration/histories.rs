@@ -185,7 +185,7 @@ impl Place {
             }
         }
         let endpoint = |(slot, pod): (&String, &Value)| {
-            let node = pod["node"].as_u64().unwrap();
+            let node = pod["node"].as_u64().unwrap_or(1);
             let ip = address(name, node, slot.parse().unwrap());
             self.testbed.cloud.edit(|cloud| {
                 let eni = format!("eni-pods-{node}");

@@ -279,9 +279,12 @@ impl Generator {
         Deed::Change(self.want(patch))
     }
 
-    /// Invalid values are taken back in the end: nothing says what holds of them.
+    /// In the end, invalid values are taken back and nodes are ready: where either lasts, what serves stays as it was.
     fn last(&mut self) -> Option<Value> {
         let mut patch = json!({});
+        for (node, _) in fields(&self.wanted["nodes"]).filter(|(_, state)| **state == "not ready") {
+            merge(&mut patch, &json!({"nodes": {node: "ready"}}));
+        }
         for (name, service) in fields(&self.wanted["services"]) {
             for (key, _) in fields(&service["annotations"]).filter(|(_, value)| **value == INVALID) {
                 merge(&mut patch, &json!({"services": {name: {"annotations": {key: ""}}}}));

@@ -99,6 +99,7 @@ fn is_place(path: &str, key: &str, kind: Kind) -> bool {
         None if at == "domains" => *collection == "domain_extensions",
         None => *collection == balancers && own(rest, at),
     }) || (is_fixed && *collection == balancers && rest.first().is_some_and(|part| !PARTS.contains(part)))
+        || (suffix == "resource-group-id" && *collection == groups && rest == ["resource_group"])
         || (is_fixed && *collection == "services" && rest.starts_with(&["status", "conditions"]))
 }
 
@@ -146,8 +147,22 @@ fn flatten(at: &str, value: &Value, found: &mut BTreeMap<String, Value>) {
     }
 }
 
+/// Marks of load balancers that an event names, since their Services vanished without our finalizer.
+fn orphans(testbed: &Testbed) -> Vec<String> {
+    let events = testbed.cluster.list("Event");
+    let told = events.iter().filter(|event| event["reason"] == "LoadBalancerOwnerMissing");
+    let told: String = told.filter_map(|event| event["message"].as_str()).collect();
+    testbed.cloud.look(|account| {
+        let classic = account.load_balancers.iter().map(|(id, it)| (id, &it.tags));
+        let all = classic.chain(account.nlb.balancers.iter().map(|(id, it)| (id, &it.tags)));
+        let named = all.filter(|(id, _)| told.contains(id.as_str()));
+        named.filter_map(|(_, tags)| tags.get("kubernetes.do.not.delete").cloned()).collect()
+    })
+}
+
 /// Where a life ended otherwise than a fresh world in its last state, as people read it.
 pub(crate) fn differences(lived: &Testbed, fresh: &Testbed, wanted: &Value, exceptions: &Exceptions) -> Vec<String> {
+    let lived_world = lived;
     let (lived, fresh) = (leaves(lived), leaves(fresh));
     let is_published = |name: &str| {
         fresh.keys().any(|path| path.starts_with(&format!("services\u{1f}{name}\u{1f}status\u{1f}loadBalancer\u{1f}")))
@@ -158,12 +173,20 @@ pub(crate) fn differences(lived: &Testbed, fresh: &Testbed, wanted: &Value, exce
             .filter(|(name, service)| service["type"] == "LoadBalancer" && mentions(path, name))
             .all(|(name, _)| is_published(name))
     };
+    let told = orphans(lived_world);
+    let is_told = |path: &str| {
+        let (collection, rest) = path.split_once('\u{1f}').unwrap_or_default();
+        let of_service = |(name, _): (&String, &Value)| mentions(rest, name);
+        let is_group = collection.ends_with("groups") && !fields(&wanted["services"]).any(of_service);
+        told.iter().any(|mark| rest.contains(mark.as_str())) || (is_group && !told.is_empty())
+    };
     let paths: BTreeSet<&String> = lived.keys().chain(fresh.keys()).collect();
     let differs = |path: &&&String| {
         lived.get(**path) != fresh.get(**path)
             && !exceptions.excuse(path, wanted)
             && !known::place(path)
             && judged(path)
+            && !is_told(path)
     };
     let line = |path: &String| {
         let (path, lived) = shown(path, &lived, &fresh);

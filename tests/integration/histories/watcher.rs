@@ -17,14 +17,19 @@ const GONE: Duration = Duration::from_secs(10);
 /// A load balancer is announced, or an event says why not, within this time.
 const SILENCE: Duration = Duration::from_secs(60);
 
+/// What was begun before a pod became ready ends within this time.
+const JOB: Duration = Duration::from_secs(3);
+
 /// What is seen in one life.
 #[derive(Debug, Default)]
 pub(crate) struct Watcher {
     seen: Option<(usize, u64)>,
     now: BTreeMap<String, Duration>,
     since: BTreeMap<String, Instant>,
-    /// Server groups that had backends.
-    filled: BTreeSet<String>,
+    /// Ports of the last backends of server groups.
+    filled: BTreeMap<String, BTreeSet<u64>>,
+    /// Since when Services have a ready pod.
+    ready: BTreeMap<String, Instant>,
     /// Services that had an address.
     published: BTreeSet<String>,
     /// When the last fault was possible.
@@ -118,11 +123,18 @@ impl Watcher {
         let by_name = |name: &str| services.iter().find(|it| it["metadata"]["name"] == name);
         let listeners = cloud.look(listeners);
         let mut wrong = BTreeMap::new();
+        for (name, wanted) in fields(&place.wanted["services"]) {
+            if has_ready_pod(place, wanted) {
+                self.ready.entry(name.clone()).or_insert_with(Instant::now);
+            } else {
+                self.ready.remove(name);
+            }
+        }
         for it in &listeners {
-            let Some(name) = service_of(&it.mark) else { continue };
+            let Some(name) = service_of(&it.mark).filter(|name| by_name(name).is_some()) else { continue };
             let wanted = &place.wanted["services"][name];
             let pods: BTreeSet<String> = fields(&wanted["pods"])
-                .map(|(slot, pod)| address(name, pod["node"].as_u64().unwrap(), slot.parse().unwrap()).to_string())
+                .map(|(slot, pod)| address(name, pod["node"].as_u64().unwrap_or(1), slot.parse().unwrap()).to_string())
                 .collect();
             let numbers = |field: &str| -> BTreeSet<u64> {
                 let ports = by_name(name).and_then(|it| it["spec"]["ports"].as_array());
@@ -144,12 +156,15 @@ impl Watcher {
                     );
                 }
             }
+            // Backends at a port that the Service has no longer served nothing.
+            let served =
+                |ports: &BTreeSet<u64>| ports.iter().any(|port| nodes.contains(port) || targets.contains(port));
             if !it.backends.is_empty() {
-                self.filled.insert(it.group.clone());
-            } else if self.filled.contains(&it.group)
-                && has_ready_pod(place, wanted)
-                && by_name(name).is_some_and(is_balanced)
-            {
+                let ports = it.backends.iter().map(|backend| u64::from(backend.port)).collect();
+                self.filled.insert(it.group.clone(), ports);
+            } else if self.ready.get(name).is_none_or(|since| since.elapsed() < JOB) {
+                self.filled.remove(&it.group);
+            } else if self.filled.get(&it.group).is_some_and(served) && by_name(name).is_some_and(is_balanced) {
                 wrong.insert(format!("{name}: the server group of port {} is empty", it.port), Duration::ZERO);
             }
         }
