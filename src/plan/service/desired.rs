@@ -112,6 +112,10 @@ impl NodePorts {
         Self { own: service.ports.iter().map(|port| port.node_port).collect(), of_pods }
     }
 
+    pub(crate) fn include(&self, port: u16) -> bool {
+        self.own.contains(&port)
+    }
+
     /// Whether a backend is a node at a port that is not, or no longer, the Service's.
     pub(crate) fn exclude(&self, backend: &BackendKey) -> bool {
         let is_node = match backend.kind {

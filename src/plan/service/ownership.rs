@@ -242,6 +242,11 @@ impl Owner {
         self.part(name).is_some()
     }
 
+    /// The port of the backends of a group of ours with this name, unless the name has no number.
+    pub fn port_of_group(&self, name: &str) -> Option<u16> {
+        self.part(name)?.split('.').next()?.parse().ok()
+    }
+
     /// Whether a backend with this description is ours.
     pub fn owns_backend(&self, description: &str) -> bool {
         self.part(description).is_some()
