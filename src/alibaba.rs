@@ -46,7 +46,7 @@ pub use rate_limit::{Priority, Purpose, RateUse, planned, queue_end};
 
 use crate::config::checked;
 
-/// The cloud, product by product. Cheap to clone; clones share connections, credentials and rate_limiter.
+/// The cloud, product by product. Cheap to clone; clones share connections, credentials and rate limits.
 #[derive(Clone, Debug)]
 pub struct CloudClient {
     /// Instances and network interfaces.

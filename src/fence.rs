@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::clock::suspended;
 
-/// The time that one write is planned for; the client cancels it when its permit ends.
-pub const LONGEST_WRITE: Duration = Duration::from_secs(5);
+/// A write must be able to last this long before the lease could be lost, or it does not start.
+pub const WRITE_TIME: Duration = Duration::from_secs(5);
 
 /// Until when writes may last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

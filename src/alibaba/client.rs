@@ -156,7 +156,7 @@ impl SigningClient {
 }
 
 impl super::CloudClient {
-    /// From the next call on, all clones use these credentials, endpoints, rate_limiter and timeouts. The region changes only
+    /// From the next call on, all clones use these credentials, endpoints, rate limits and timeouts. The region changes only
     /// if the configuration states one. Keys and the metadata session outlive a change that does not concern them.
     pub fn reconfigure(&self, config: &checked::Cloud) {
         let mut settings = self.signing.shared.settings.write();

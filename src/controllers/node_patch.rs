@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::clock;
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, Store, WriteFault, is_newer_version};
-use crate::fence::{Fence, LONGEST_WRITE, NotLeading};
+use crate::fence::{Fence, NotLeading, WRITE_TIME};
 use crate::plan::inputs::{NodeView, ObjectKey};
 
 /// How often a write is tried against a fresh view before the next reconcile takes over.
@@ -67,7 +67,7 @@ impl NodePatcher<'_> {
     ) -> Result<Option<NodeView>, WriteFault> {
         let (subresource, format) = target.parts();
         let key = ObjectKey::cluster(node);
-        let permit = self.fence.permit(LONGEST_WRITE)?;
+        let permit = self.fence.permit(WRITE_TIME)?;
         self.cluster.patch_node(&permit, Patch { kind: ObjectKind::Node, key: &key, subresource, format, body }).await
     }
 
@@ -112,7 +112,7 @@ impl NodePatcher<'_> {
         if !still(&self.read(known).await?) {
             return Ok(false);
         }
-        let permit = self.fence.permit(LONGEST_WRITE)?;
+        let permit = self.fence.permit(WRITE_TIME)?;
         self.cluster.delete_node(&permit, &known.name, &known.uid).await.map(|()| true)
     }
 

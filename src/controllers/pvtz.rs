@@ -19,7 +19,7 @@ use crate::alibaba::{Fault, FaultKind};
 use crate::clock;
 use crate::cluster::{Regarding, Watched, event_code};
 use crate::config::Config;
-use crate::fence::LONGEST_WRITE;
+use crate::fence::WRITE_TIME;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::pvtz::desire::WantedRecords;
 use crate::plan::pvtz::diff::{CONFIRM, RecordPlan, RecordRules, RecordStep, Sightings, diff};
@@ -309,7 +309,7 @@ impl PvtzReconciler {
 
     async fn write(&mut self, step: &RecordStep, rules: &RecordRules) -> Result<(), Fault> {
         let Context { cloud, fence, .. } = &self.context;
-        let permit = fence.permit(LONGEST_WRITE)?;
+        let permit = fence.permit(WRITE_TIME)?;
         let Some(ZoneState { zone, records }) = &mut self.state else { return Ok(()) };
         match step {
             RecordStep::Add(content) => {

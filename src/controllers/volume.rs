@@ -17,7 +17,7 @@ use crate::alibaba::ecs::Ecs;
 use crate::clock;
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, Regarding, Store, Watched, WriteFault};
 use crate::config::Config;
-use crate::fence::LONGEST_WRITE;
+use crate::fence::WRITE_TIME;
 use crate::plan::inputs::{NodeView, ObjectKey, VolumeView};
 use crate::plan::volume::{self, CloudDisk, VolumePlan, VolumeProblem, VolumeRules};
 use crate::plan::{LineKind, PlanLine};
@@ -271,7 +271,7 @@ impl VolumeReconciler {
         let Context { cluster, fence, .. } = &self.context;
         let (key, body) = (ObjectKey::cluster(&view.name), body(view, plan));
         let (kind, format) = (ObjectKind::PersistentVolume, PatchFormat::Merge);
-        let permit = fence.permit(LONGEST_WRITE)?;
+        let permit = fence.permit(WRITE_TIME)?;
         let patch = Patch { kind, key: &key, subresource: None, format, body: &body };
         activity::step(&format!("{}: {}", view.name, plan.text()), cluster.patch(&permit, patch)).await
     }

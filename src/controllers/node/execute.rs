@@ -10,7 +10,7 @@ use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::cluster::{Store, WriteFault};
 use crate::controllers::node_patch::{self, NodePatcher, PatchTarget};
 use crate::controllers::reporter::{Reporter, trouble, trouble_of, trouble_of_write};
-use crate::fence::{LONGEST_WRITE, NotLeading};
+use crate::fence::{NotLeading, WRITE_TIME};
 use crate::plan::inputs::{NodeView, Taint};
 use crate::plan::node::{
     NodeChange, NodeClass, NodePlan, NodePolicy, NodeStep, NodeWrite, OtherInstance, UNINITIALIZED, WriteTarget,
@@ -121,7 +121,7 @@ impl NodeExecutor<'_> {
     async fn disable_checks(&self, steps: &[NodeStep]) -> Result<(), NodeWriteError> {
         for step in steps {
             if let NodeStep::DisableCheck { eni, region } = step {
-                let permit = self.patcher.fence.permit(LONGEST_WRITE)?;
+                let permit = self.patcher.fence.permit(WRITE_TIME)?;
                 self.cloud.ecs.disable_source_dest_check(&permit, region, eni).await?;
             }
         }

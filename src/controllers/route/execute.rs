@@ -7,7 +7,7 @@ use crate::alibaba::vpc::{ItemFault, Vpc};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::batch::BatchFailure;
 use crate::controllers::reporter::{state, trouble, trouble_of};
-use crate::fence::{Fence, LONGEST_WRITE};
+use crate::fence::{Fence, WRITE_TIME};
 use crate::plan::route::entry::RouteItem;
 use crate::telemetry::activity;
 use crate::telemetry::alarms::{ObjectTrouble, SyncState, named};
@@ -63,7 +63,7 @@ impl WriteResult {
 /// Creates entries.
 pub(super) async fn create(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_size: usize) -> WriteResult {
     batched(items, batch_size, |batch| async move {
-        let permit = fence.permit(LONGEST_WRITE)?;
+        let permit = fence.permit(WRITE_TIME)?;
         activity::step(&described("create", &batch), vpc.create_route_entries(&permit, &batch)).await
     })
     .await
@@ -72,7 +72,7 @@ pub(super) async fn create(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_
 /// Removes entries.
 pub(super) async fn delete(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_size: usize) -> WriteResult {
     batched(items, batch_size, |batch| async move {
-        let permit = fence.permit(LONGEST_WRITE)?;
+        let permit = fence.permit(WRITE_TIME)?;
         activity::step(&described("delete", &batch), vpc.delete_route_entries(&permit, &batch)).await
     })
     .await

@@ -55,11 +55,11 @@ impl Inventory {
 pub(crate) struct Made {
     /// Id of the load balancer.
     pub(crate) load_balancer: Option<String>,
-    /// Server groups.
+    /// Server groups and security groups.
     pub(crate) groups: Vec<MadeGroup>,
 }
 
-/// A server group that was made a short while ago.
+/// A server group or security group that was made a short while ago.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MadeGroup {
     pub(super) load_balancer: String,

@@ -14,13 +14,10 @@ use tracing::info;
 use super::product::{CreationToken, Product, Write};
 use super::refusals::{RefusalBudget, RefusedCall};
 use crate::alibaba::{Fault, FaultKind, Priority, Purpose};
-use crate::fence::{Fence, NotLeading};
+use crate::fence::{Fence, NotLeading, WRITE_TIME};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::steps::{Operation, RefusedBackends, Room, Step, Target};
 use crate::telemetry::activity;
-
-/// A write must be able to last this long before the lease could be lost, or it does not start.
-pub(crate) const SHORTEST_WRITE: Duration = Duration::from_secs(5);
 
 /// What came of a plan.
 #[derive(Debug)]
@@ -174,7 +171,7 @@ impl<P: Product> Executor<'_, P> {
     }
 
     async fn perform(&self, operation: &P::Operation, observed: &P::Observed) -> Result<P::Answer, Fault> {
-        let permit = self.fence.permit(SHORTEST_WRITE).ok().filter(|_| !self.stop.is_cancelled());
+        let permit = self.fence.permit(WRITE_TIME).ok().filter(|_| !self.stop.is_cancelled());
         let permit = &permit.ok_or(NotLeading)?;
         let purpose = match operation.backends_of().map(|group| observed.serves(group)) {
             Some(true) => Purpose::Serve,

@@ -6,11 +6,11 @@ use litemap::LiteMap;
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::execute::SHORTEST_WRITE;
 use super::product::Facts;
 use super::references::References;
 use super::status::ServiceWriter;
 use crate::cluster::{ObjectKind, Patch, PatchFormat, WriteFault};
+use crate::fence::WRITE_TIME;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::service::gates::{self, GateCondition, Registration};
 use crate::plan::service::model::ObservedGroup;
@@ -53,7 +53,7 @@ pub(super) async fn write(
 ) -> Result<(), WriteFault> {
     let gate = gates::gate_of(service);
     for condition in gates::conditions(&gate, &references.endpoints, &references.gated_pods, registration) {
-        let permit = writer.fence.permit(SHORTEST_WRITE)?;
+        let permit = writer.fence.permit(WRITE_TIME)?;
         let key = ObjectKey::new(&service.key.namespace, &condition.pod);
         let body = body(&gate, &condition);
         let change = Patch {

@@ -7,10 +7,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::execute::SHORTEST_WRITE;
 use super::product::Product;
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault, is_newer_version};
-use crate::fence::Fence;
+use crate::fence::{Fence, WRITE_TIME};
 use crate::plan::inputs::{Ingress, IngressDetails, ObjectKey, ServiceView};
 use crate::plan::service::applied::{self, Applied};
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
@@ -257,7 +256,7 @@ impl ServiceWriter {
     }
 
     pub(super) async fn send(&self, patch: Patch<'_>) -> Result<(), WriteFault> {
-        let permit = self.fence.permit(SHORTEST_WRITE)?;
+        let permit = self.fence.permit(WRITE_TIME)?;
         if let Some(written) = self.cluster.patch_service(&permit, patch).await? {
             self.written.lock().insert(patch.key.clone(), Arc::new(written));
         }

@@ -112,12 +112,12 @@ impl NodePorts {
         Self { own: service.ports.iter().map(|port| port.node_port).collect(), of_pods }
     }
 
-    pub(crate) fn include(&self, port: u16) -> bool {
+    pub(crate) fn contains(&self, port: u16) -> bool {
         self.own.contains(&port)
     }
 
-    /// Whether a backend is a node at a port that is not, or no longer, the Service's.
-    pub(crate) fn exclude(&self, backend: &BackendKey) -> bool {
+    /// Whether a backend is a node at a port that is no longer the Service's.
+    pub(crate) fn freed(&self, backend: &BackendKey) -> bool {
         let is_node = match backend.kind {
             BackendKind::Ecs => true,
             BackendKind::Ip => self.of_pods.as_ref().is_some_and(|ports| !ports.contains(&backend.port)),

@@ -248,11 +248,11 @@ pub(crate) fn sweep<M: ProductModel>(
 /// the plan deletes, or out of which it takes backends anyway, are left to it.
 fn release_node_ports<M: ProductModel>(desired: &Desired<M>, observed: &M::Observed, plan: &mut Plan<M::Operation>) {
     let is_current = |group: &ObservedGroup| {
-        desired.owner.port_of_group(&group.name).is_some_and(|port| desired.node_ports.include(port))
+        desired.owner.port_of_group(&group.name).is_some_and(|port| desired.node_ports.contains(port))
     };
     // The others are few, so that a plan for many nodes costs no more.
     for (id, group) in observed.groups().iter().filter(|(_, group)| !is_current(group)) {
-        let is_free = |it: &&Backend| desired.node_ports.exclude(&it.key);
+        let is_free = |it: &&Backend| desired.node_ports.freed(&it.key);
         let ours = group.members().iter().filter(is_free).filter(|it| desired.owner.owns_backend(&it.description));
         let keys: Vec<_> = ours.map(|backend| backend.key.clone()).collect();
         let is_this = |target: &Target| matches!(target, Target::Group(it) if observed.group_id(it) == Some(id));

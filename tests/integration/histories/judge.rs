@@ -162,7 +162,7 @@ fn orphans(testbed: &Testbed) -> Vec<String> {
 
 /// Where a life ended otherwise than a fresh world in its last state, as people read it.
 pub(crate) fn differences(lived: &Testbed, fresh: &Testbed, wanted: &Value, exceptions: &Exceptions) -> Vec<String> {
-    let lived_world = lived;
+    let told = orphans(lived);
     let (lived, fresh) = (leaves(lived), leaves(fresh));
     let is_published = |name: &str| {
         fresh.keys().any(|path| path.starts_with(&format!("services\u{1f}{name}\u{1f}status\u{1f}loadBalancer\u{1f}")))
@@ -173,7 +173,6 @@ pub(crate) fn differences(lived: &Testbed, fresh: &Testbed, wanted: &Value, exce
             .filter(|(name, service)| service["type"] == "LoadBalancer" && mentions(path, name))
             .all(|(name, _)| is_published(name))
     };
-    let told = orphans(lived_world);
     let is_told = |path: &str| {
         let (collection, rest) = path.split_once('\u{1f}').unwrap_or_default();
         let of_service = |(name, _): (&String, &Value)| mentions(rest, name);
