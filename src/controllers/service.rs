@@ -14,6 +14,7 @@ mod engine;
 mod execute;
 mod explain;
 mod find;
+mod left_behind;
 mod lint;
 mod nlb;
 mod orphans;

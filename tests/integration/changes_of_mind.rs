@@ -302,3 +302,44 @@ fn a_service_that_asks_for_no_load_balancer_keeps_no_condition_of_one() {
         assert_eq!(service["status"]["conditions"].as_array().map_or(0, Vec::len), 0, "{service}");
     });
 }
+
+/// Makes another Service on a user's load balancer, at a port that a Service has there already.
+async fn at_the_same_port(kind: Kind) -> (Testbed, Product) {
+    let testbed = testbed(kind).await;
+    let id = if kind == Kind::Network { "nlb-user" } else { "lb-user" };
+    kind.of_user(&testbed, id);
+    let share = |name: &str| {
+        annotate(&testbed, name, "id", id);
+        annotate(&testbed, name, "force-override-listeners", "true");
+    };
+    share("web");
+    let product = start(&testbed, "");
+    settled().await;
+    kind.expose(&testbed, "api", &[80], &[1]);
+    share("api");
+    settled().await;
+    (testbed, product)
+}
+
+#[test]
+fn a_port_of_a_service_that_vanished_goes_to_another_one_on_a_users_load_balancer() {
+    for kind in Kind::BOTH {
+        on_a_clock_of_its_own(0, async {
+            let (testbed, _product) = at_the_same_port(kind).await;
+            let error = || {
+                let service = testbed.cluster.get("Service", "default", "api").unwrap();
+                service["status"]["loadBalancer"]["ingress"][0]["ports"][0]["error"].as_str().map(str::to_owned)
+            };
+            assert!(error().is_some() || !is_published(&testbed, kind, "api"), "{kind:?}: the other one has the port");
+            testbed.cluster.patch("Service", "default", "web", &json!({"metadata": {"finalizers": null}})).unwrap();
+            testbed.cluster.delete("Service", "default", "web").unwrap();
+            settled().await;
+            assert!(is_published(&testbed, kind, "api") && error().is_none(), "{kind:?}");
+            assert_eq!(kind.listeners(&testbed), [80]);
+        });
+    }
+}
+
+fn is_published(testbed: &Testbed, kind: Kind, name: &str) -> bool {
+    kind.published(&testbed.cluster.get("Service", "default", name).unwrap()).is_some()
+}

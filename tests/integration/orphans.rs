@@ -11,6 +11,7 @@ use sim::cluster::{Endpoint, Version};
 use sim::testbed::Testbed;
 
 use crate::harness::{EVERY, HASTE, World, is_ready};
+use crate::kinds::{Kind, annotate};
 
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
 const MORE: &str = "disable_source_dest_check = false\n[leader_election]\nenabled = false\n";
@@ -101,4 +102,38 @@ async fn gc_finds_and_deletes_whatever_can_be_created_when_its_owner_vanished() 
     let (code, deleted) = (deleted.status.code(), String::from_utf8(deleted.stdout).unwrap());
     assert_eq!(things(testbed), before, "listed:\n{listed}\ndeleted:\n{deleted}");
     assert_eq!((code, listed.lines().count()), (Some(0), deleted.lines().count()), "{listed}\n{deleted}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gc_names_and_removes_what_a_service_that_vanished_left_on_a_load_balancer_of_a_user() {
+    for (kind, id) in [(Kind::Classic, "lb-user"), (Kind::Network, "nlb-user")] {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        kind.of_user(&testbed, id);
+        let world = World::of(testbed, EVERY, &format!("{HASTE}{MORE}"));
+        let testbed = &world.testbed;
+        for (name, port) in [("gone", 80), ("stays", 81)] {
+            kind.expose(testbed, name, &[port], &[1]);
+            annotate(testbed, name, "id", id);
+            annotate(testbed, name, "force-override-listeners", "true");
+        }
+        let ccm = world.start();
+        let is_published = |name: &str| kind.published(&world.service(name)).is_some();
+        world.until("both are served", |_| is_published("gone") && is_published("stays")).await;
+        world.until_still(Duration::from_secs(1)).await;
+        assert!(ccm.stop().await.success());
+        testbed.cluster.patch("Service", "default", "gone", &json!({"metadata": {"finalizers": null}})).unwrap();
+        testbed.cluster.delete("Service", "default", "gone").unwrap();
+
+        let left = format!("{id}/default/gone");
+        for command in ["gc", "doctor"] {
+            let named = String::from_utf8(world.run(&[command]).await.stdout).unwrap();
+            assert!(named.contains(&left) && !named.contains(&format!("{id}/default/stays")), "{named}");
+        }
+        let deleted = world.run(&["gc", "--delete", "--after", "1", &left]).await;
+        let deleted = String::from_utf8(deleted.stdout).unwrap();
+        assert_eq!((kind.listeners(testbed), kind.groups(testbed).len()), (vec![81], 1), "{deleted}");
+        let listed = String::from_utf8(world.run(&["gc"]).await.stdout).unwrap();
+        assert!(!listed.contains("sgp-") && !listed.contains(&left), "{listed}");
+    }
 }

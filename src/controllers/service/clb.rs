@@ -166,6 +166,13 @@ impl Product for ClassicProduct {
         }
     }
 
+    fn vanished(goal: &mut Goal) -> Option<&mut Vec<Owner>> {
+        match goal {
+            Goal::Ensure { desired, .. } => Some(&mut desired.vanished),
+            Goal::Remove(_) => None,
+        }
+    }
+
     fn diff(goal: &Goal, observed: &Observed) -> Plan<Operation> {
         match goal {
             Goal::Ensure { desired, .. } => diff(desired, observed),

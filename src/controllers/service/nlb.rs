@@ -172,6 +172,13 @@ impl Product for NetworkProduct {
         }
     }
 
+    fn vanished(goal: &mut Goal) -> Option<&mut Vec<Owner>> {
+        match goal {
+            Goal::Ensure(desired, ..) => Some(&mut desired.vanished),
+            Goal::Remove(..) => None,
+        }
+    }
+
     fn diff(goal: &Goal, observed: &Observed) -> Plan<Operation> {
         match goal {
             Goal::Ensure(desired, _) => diff(desired, observed),

@@ -14,16 +14,19 @@ use tracing::warn;
 
 use super::clb::orphans::ClassicOrphan;
 use super::find::{Owned, owned};
+use super::left_behind::{LeftBehind, Suspect, left_behind, named_by_marks};
 use super::nlb::orphans::NetworkOrphan;
 use super::product::Product;
 use super::{Clients, Context, NLB, Views, settings_of};
+use crate::alibaba::Fault;
 use crate::cluster::{Regarding, event_code};
 use crate::config::Config;
 use crate::controllers::orphan::Orphans;
 use crate::controllers::reporter::tell_withheld;
-use crate::plan::inputs::ServiceView;
+use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::provenance::{Provenance, Unclaimed, shared_id};
-use crate::plan::service::orphans::{OrphanedInstance, UnclaimedGroups};
+use crate::plan::service::orphans::{OrphanedGroup, OrphanedInstance, UnclaimedGroups};
+use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
 use crate::telemetry::alarms::named;
 
@@ -51,10 +54,15 @@ type UnclaimedInstances = BTreeSet<Unclaimed<OrphanedInstance>>;
 /// deleted after the listeners that use them.
 pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
     let mut orphans = Orphans::default();
-    let product = super::classic(clients);
-    match unclaimed(clients, config, &product).await {
+    let product = Arc::new(super::classic(clients));
+    match unclaimed(clients, config, &*product).await {
         Ok(Left { services, settings, instances }) => {
             orphans.add(instances.into_iter().map(|one| one.map(ClassicOrphan)));
+            let left = match named_by_marks(&*product, &settings).await {
+                Ok(suspects) => left_behind(&product, suspects, &services, &settings).await,
+                Err(fault) => Err(fault),
+            };
+            add_left_behind(left, &mut orphans);
             match product.access_lists.unclaimed(&services, &settings).await {
                 Ok(lists) => orphans.add(lists),
                 Err(fault) => orphans.problems.push(format!("access control lists could not be listed: {fault}")),
@@ -72,11 +80,11 @@ pub async fn nlb_orphans(clients: &Clients, config: &Config) -> Orphans {
     if !config.controllers.contains(NLB) {
         return orphans;
     }
-    let product = super::network(clients);
-    match unclaimed(clients, config, &product).await {
+    let product = Arc::new(super::network(clients));
+    match unclaimed(clients, config, &*product).await {
         Ok(Left { services, settings, instances }) => {
             let groups = product.unclaimed_groups(&services, &instances, &settings).await;
-            let UnclaimedGroups { mut of_instances, alone } = groups.unwrap_or_else(|fault| {
+            let UnclaimedGroups { mut of_instances, alone, used } = groups.unwrap_or_else(|fault| {
                 orphans.problems.push(format!("server groups could not be listed: {fault}"));
                 UnclaimedGroups::default()
             });
@@ -87,10 +95,37 @@ pub async fn nlb_orphans(clients: &Clients, config: &Config) -> Orphans {
                 })
             }));
             orphans.add(alone);
+            let nobody = Owner::of_network_load_balancer(&ServiceView::default(), &settings);
+            let suspects = used.iter().flat_map(|(group, used_by)| suspects(&nobody, group, used_by)).collect();
+            add_left_behind(left_behind(&product, suspects, &services, &settings).await, &mut orphans);
         }
         Err(why) => orphans.problems.push(why),
     }
     orphans
+}
+
+/// The Service that a used server group was made for, on each of the load balancers that use it.
+fn suspects<'a>(
+    nobody: &'a Owner,
+    group: &'a Unclaimed<OrphanedGroup>,
+    used_by: &'a [String],
+) -> impl Iterator<Item = Suspect> + 'a {
+    let owner = nobody.other_in_mark(&group.what.name);
+    owner.into_iter().flat_map(move |owner| {
+        used_by.iter().map(move |id| Suspect {
+            load_balancer: id.clone(),
+            service: ObjectKey::new(&owner.namespace, &owner.service),
+            uid: group.what.mark.chars().skip(1).collect(),
+            provenance: group.provenance.clone(),
+        })
+    })
+}
+
+fn add_left_behind<P: Product>(left: Result<Vec<Unclaimed<LeftBehind<P>>>, Fault>, orphans: &mut Orphans) {
+    match left {
+        Ok(left) => orphans.add(left),
+        Err(fault) => orphans.problems.push(format!("load balancers of users could not be read: {fault}")),
+    }
 }
 
 /// Load balancers that no Service claims, and by what that was judged.

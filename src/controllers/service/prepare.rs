@@ -173,10 +173,17 @@ impl<P: Product> Preparer<P> {
             (Depth::Lists { groups }, Some(known)) => self.confirm(case, &goal, known, groups).await?,
             _ => None,
         };
-        let (sighting, plan) = match seen {
+        let (mut sighting, mut plan) = match seen {
             Some(seen) => seen,
             None => self.read_whole(case, &mut goal, &mut locks).await?,
         };
+        if !plan.problems.is_empty()
+            && self.note_vanished(&mut goal, &sighting.observed).await
+            && self.diff(case, &goal, &sighting.observed).problems != plan.problems
+        {
+            // What is changed then was not what the reads were for.
+            (sighting, plan) = self.read_whole(case, &mut goal, &mut locks).await?;
+        }
         case.state.edited &= !(sighting.is_thorough && sighting.unread.is_empty());
         let compared = known.filter(|_| matches!(depth, Depth::Edited | Depth::Lists { .. }));
         let is_drift = compared.is_some_and(|known| {
@@ -185,6 +192,21 @@ impl<P: Product> Preparer<P> {
             before.steps.is_empty() && before.problems == plan.problems
         });
         Ok(Prepared { goal, references, sighting, plan, is_drift, failed_jobs, _locks: locks })
+    }
+
+    /// Notes whose marks on a user's load balancer are of Services that no longer exist. Whether there are any.
+    async fn note_vanished(&self, goal: &mut P::Goal, observed: &P::Observed) -> bool {
+        let mut vanished = Vec::new();
+        if P::facts(goal).named.is_some() {
+            for (key, owner) in observed.other_owners(P::facts(goal).owner) {
+                if self.resolver.has_vanished(&key).await {
+                    vanished.push(owner);
+                }
+            }
+        }
+        let found = !vanished.is_empty();
+        P::vanished(goal).map(|noted| *noted = vanished);
+        found
     }
 
     /// The steps between the two, without backends that the cloud refused.

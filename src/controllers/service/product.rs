@@ -82,6 +82,10 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// What remains of a Service that is deleted or no longer managed; `None` for a managed one.
     fn departure(goal: &mut Self::Goal) -> Option<&mut Departure>;
 
+    /// The Services of this cluster that left marks on the load balancer and do not exist any more; `None` for a Service that is
+    /// deleted or no longer managed.
+    fn vanished(goal: &mut Self::Goal) -> Option<&mut Vec<Owner>>;
+
     /// The steps from the observed state to the goal.
     fn diff(goal: &Self::Goal, observed: &Self::Observed) -> Plan<Self::Operation>;
 
@@ -295,7 +299,7 @@ impl<'a> Facts<'a> {
 }
 
 /// Identifies the creation of one load balancer, so that retries by any replica create it once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct CreationToken {
     pub(crate) cluster_id: String,
     pub(crate) service_uid: String,

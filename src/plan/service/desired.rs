@@ -55,6 +55,8 @@ pub struct Desired<M: ProductModel> {
     pub manage_listeners: bool,
     /// Whether a load balancer with a public address is refused.
     pub forbid_public: bool,
+    /// Other Services of this cluster that do not exist any more, and whose marks are on the user's load balancer.
+    pub vanished: Vec<Owner>,
     /// The instance.
     pub instance: M::Instance,
     /// Listeners.
@@ -161,6 +163,7 @@ impl<M: ProductModel> Desired<M> {
             manage_listeners: stated_id.is_none() || annotations.is(M::Name::FORCE_OVERRIDE_LISTENERS, "true"),
             forbid_public: settings.service.disable_public,
             reuse: stated_id.map(str::to_owned),
+            vanished: Vec::new(),
             instance,
             listeners: BTreeMap::new(),
             groups: BTreeMap::new(),

@@ -71,11 +71,12 @@ pub(crate) fn in_the_way<'a, M: ProductModel>(
 }
 
 /// Whether a listener that is not ours may be taken over: the user hands it to us with the load balancer, unless it
-/// belongs to another Service or cluster. Where its group is not known, it may belong to one.
+/// belongs to another Service that exists, or to another cluster. Where its group is not known, it may belong to one.
 fn may_override<M: ProductModel>(desired: &Desired<M>, observed: &M::Observed, listener: &ListenerFacts<'_>) -> bool {
-    let is_users = |group: &ObservedGroup| !is_mark(&group.name) || desired.owner.owns_group(&group.name);
+    let is_free = |mark: &str| !is_mark(mark) || desired.vanished.iter().any(|owner| owner.owns_backend(mark));
+    let is_users = |group: &ObservedGroup| is_free(&group.name) || desired.owner.owns_group(&group.name);
     let sends_to_users = listener.group_id.is_empty() || observed.groups().get(listener.group_id).is_some_and(is_users);
-    desired.reuse.is_some() && !is_mark(listener.description) && sends_to_users
+    desired.reuse.is_some() && is_free(listener.description) && sends_to_users
 }
 
 /// What refers to which group once the plan has run. Without management, no listener is ours to change.

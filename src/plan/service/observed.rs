@@ -1,6 +1,6 @@
 //! A load balancer as the cloud holds it, as far as every product has the same: what planners and the engine ask of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Display};
 
 use litemap::LiteMap;
@@ -8,6 +8,7 @@ use litemap::LiteMap;
 use super::model::{GroupRef, ObservedGroup};
 use super::orphans::TaggedInstance;
 use super::ownership::Owner;
+use crate::plan::inputs::ObjectKey;
 
 /// What was observed of one load balancer; the default is: there is none.
 pub trait ObservedModel: Clone + Debug + Default {
@@ -58,6 +59,14 @@ pub trait ObservedModel: Clone + Debug + Default {
     fn groups_of_listeners(&self, owner: &Owner) -> BTreeSet<String> {
         let ours = self.listeners().into_iter().flatten().filter(|(_, it)| owner.owns_listener(it.description));
         ours.map(|(_, listener)| listener.group_id.to_owned()).filter(|id| !id.is_empty()).collect()
+    }
+
+    /// Other Services of this cluster that marks of listeners and server groups name.
+    fn other_owners(&self, owner: &Owner) -> BTreeMap<ObjectKey, Owner> {
+        let listeners = self.listeners().into_iter().flatten().map(|(_, listener)| listener.description);
+        let marks = listeners.chain(self.groups().values().map(|group| group.name.as_str()));
+        let owners = marks.filter_map(|mark| owner.other_in_mark(mark));
+        owners.map(|other| (ObjectKey::new(&other.namespace, &other.service), other)).collect()
     }
 
     /// What can be made twice when an answer is lost, besides listeners: ids with names.

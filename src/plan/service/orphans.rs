@@ -105,6 +105,8 @@ pub struct UnclaimedGroups {
     pub of_instances: BTreeMap<String, Vec<OrphanedGroup>>,
     /// Those that outlived theirs.
     pub alone: Vec<Unclaimed<OrphanedGroup>>,
+    /// Those that other load balancers use, with the ids of these.
+    pub used: Vec<(Unclaimed<OrphanedGroup>, Vec<String>)>,
 }
 
 /// Judges groups with the ids of the load balancers that use them. With one of the unclaimed `instances` goes what has its mark
@@ -127,7 +129,9 @@ pub fn unclaimed_groups(
         match instance {
             Some(one) => found.of_instances.entry(one.what.id.clone()).or_default().push(what),
             None if used_by.is_empty() => found.alone.push(Unclaimed { what, provenance }),
-            None => {}
+            None => {
+                found.used.push((Unclaimed { what, provenance }, used_by.iter().map(|id| (*id).to_owned()).collect()));
+            }
         }
     }
     found
@@ -170,13 +174,17 @@ pub fn unclaimed<'a>(
 
 fn claims(service: &ServiceView, instance: &TaggedInstance<'_>, mark: &str) -> bool {
     let publishes = |text: &str| !text.is_empty() && text == instance.address;
-    let needs_one = service.is_load_balancer() || LoadBalancerKind::ALL.iter().any(|kind| kind.is_managed(service));
-    (default_name(&service.uid) == mark && needs_one)
+    (default_name(&service.uid) == mark && may_have_one(service))
         || [LABEL_LB_ID, LABEL_FORMER_LB_ID]
             .iter()
             .any(|label| service.labels.get(*label).is_some_and(|id| id == instance.id))
         || raw(service, ID) == Some(instance.id)
         || service.ingress.iter().any(|ingress| publishes(&ingress.ip) || publishes(&ingress.hostname))
+}
+
+/// Whether a Service asks for a load balancer, or is not yet cleaned up after.
+pub fn may_have_one(service: &ServiceView) -> bool {
+    service.is_load_balancer() || LoadBalancerKind::ALL.iter().any(|kind| kind.is_managed(service))
 }
 
 /// `None` if it is a load balancer of this cluster that is needed.

@@ -252,6 +252,17 @@ impl Owner {
         self.part(description).is_some()
     }
 
+    /// The other Service of this cluster that a mark names in its long form.
+    pub fn other_in_mark(&self, mark: &str) -> Option<Self> {
+        let separator = self.marks.separator();
+        let rest = mark.strip_suffix(self.cluster_id.as_str())?.strip_suffix(separator)?;
+        let (rest, namespace) = rest.rsplit_once(separator)?;
+        let (_, service) = rest.rsplit_once(separator)?;
+        let [namespace, service] = [namespace, service].map(str::to_owned);
+        let other = Self { namespace, service, uid: String::new(), ..self.clone() };
+        (other.owns_backend(mark) && !self.owns_backend(mark)).then_some(other)
+    }
+
     /// Whether two texts are the same mark of ours, perhaps one in its long and one in its short form.
     pub fn same_mark(&self, one: &str, other: &str) -> bool {
         one == other || matches!((self.part(one), self.part(other)), (Some(a), Some(b)) if a == b)

@@ -75,7 +75,7 @@ intended.
 - The controller never changes a load balancer of another cluster, nor a listener, a server group or a backend without proof that it
   belongs to the Service. With `force-override-listeners`, it overrides a user's listener on a desired port of the load balancer that
   `id` names, as the official controller does; an event names the listener. A listener that carries the mark of another Service or
-  cluster, or forwards to a server group that does, is a problem of the Service.
+  cluster, or forwards to a server group that does, is a problem of the Service, unless the API server does not show that Service.
 - A load balancer that this program makes also gets the tag `alicloud-ccm.cluster-uid`, which tells clusters with the same cluster
   id apart; see [safety.md](safety.md#two-clusters-with-one-id). The tag stays beside the tags of `additional-resource-tags`; it is
   left out where users' tags leave no room for it. The official controller ignores this tag, and removes it where it reconciles the

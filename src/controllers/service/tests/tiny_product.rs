@@ -161,6 +161,10 @@ impl Product for Tiny {
         None
     }
 
+    fn vanished(_: &mut Goal) -> Option<&mut Vec<Owner>> {
+        None
+    }
+
     fn follow(_: &Goal, _: &Seen) -> Plan<Step> {
         Plan::default()
     }

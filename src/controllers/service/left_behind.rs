@@ -1,0 +1,184 @@
+//! What Services that vanished without their finalizer left on load balancers of users.
+//!
+//! It goes by the plan that removes a Service, so that the same proofs of ownership hold. Marks of listeners name the Service, and
+//! of the cluster only its id.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::creations::Made;
+use super::execute::Executor;
+use super::product::{CreationToken, ListedBy, Product, Search};
+use super::refusals::RefusalBudget;
+use crate::alibaba::{CloudClient, Fault, Priority};
+use crate::controllers::orphan::Orphan;
+use crate::fence::Fence;
+use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::plan::provenance::{Provenance, Unclaimed};
+use crate::plan::service::annotations::{AnnotationKey, FORCE_OVERRIDE_LISTENERS, ID};
+use crate::plan::service::observed::ObservedModel;
+use crate::plan::service::orphans::may_have_one;
+use crate::plan::service::ownership::REUSE_TAG;
+use crate::plan::service::settings::ServiceSettings;
+use crate::plan::service::steps::Plan;
+
+/// Time between looks whether everything is gone.
+const PAUSE: Duration = Duration::from_secs(3);
+/// How often that is looked at; what is still there then is reported.
+const LOOKS: usize = 100;
+
+/// What one Service left on one load balancer of a user.
+#[derive(Debug)]
+pub(super) struct LeftBehind<P: Product> {
+    product: Arc<P>,
+    settings: ServiceSettings,
+    /// The Service, as far as its marks tell of it.
+    service: ServiceView,
+    /// The load balancer and the Service.
+    id: String,
+    /// What removes it, as a plan prints it.
+    steps: Vec<String>,
+}
+
+/// A Service that may have left something on a load balancer of a user.
+#[derive(Debug)]
+pub(super) struct Suspect {
+    pub(super) load_balancer: String,
+    pub(super) service: ObjectKey,
+    /// What its [default name](crate::plan::service::ownership::default_name) is made of; empty if it is not known.
+    pub(super) uid: String,
+    pub(super) provenance: Provenance,
+}
+
+/// Services that marks on used load balancers name.
+pub(super) async fn named_by_marks<P: Product>(product: &P, settings: &ServiceSettings) -> Result<Vec<Suspect>, Fault> {
+    let mut found = Vec::new();
+    for listed in product.list(ListedBy::Tag(REUSE_TAG, "true")).await? {
+        let Some(id) = listed.id() else { continue };
+        let nobody = gone(&ObjectKey::default(), "", id);
+        let (observed, _) = removal(product, &nobody, settings).await?;
+        let goal = P::removal(&nobody, settings);
+        found.extend(observed.other_owners(P::facts(&goal).owner).into_keys().map(|service| Suspect {
+            load_balancer: id.to_owned(),
+            service,
+            uid: String::new(),
+            provenance: Provenance::of_uid(&settings.cluster_uid, None),
+        }));
+    }
+    Ok(found)
+}
+
+/// What those of the `suspects` left that are not among the `services`.
+pub(super) async fn left_behind<P: Product>(
+    product: &Arc<P>,
+    suspects: Vec<Suspect>,
+    services: &[Arc<ServiceView>],
+    settings: &ServiceSettings,
+) -> Result<Vec<Unclaimed<LeftBehind<P>>>, Fault> {
+    let mut found = Vec::new();
+    for Suspect { load_balancer, service: key, uid, provenance } in suspects {
+        if services.iter().any(|service| service.key == key && may_have_one(service)) {
+            continue;
+        }
+        let (id, service) = (format!("{load_balancer}/{key}"), gone(&key, &uid, &load_balancer));
+        let (_, plan) = removal(&**product, &service, settings).await?;
+        let steps: Vec<String> = plan.steps.iter().map(|step| step.operation.to_string()).collect();
+        if !steps.is_empty() {
+            let (product, settings) = (product.clone(), settings.clone());
+            found.push(Unclaimed { what: LeftBehind { product, settings, service, id, steps }, provenance });
+        }
+    }
+    Ok(found)
+}
+
+/// A Service that used the load balancer and its listeners, and is gone.
+fn gone(key: &ObjectKey, uid: &str, load_balancer: &str) -> ServiceView {
+    let annotation = |key: AnnotationKey, value: &str| (key.full(), value.to_owned());
+    let annotations = [annotation(ID, load_balancer), annotation(FORCE_OVERRIDE_LISTENERS, "true")];
+    ServiceView {
+        key: key.clone(),
+        uid: uid.to_owned(),
+        annotations: annotations.into_iter().collect(),
+        deleting: true,
+        ..ServiceView::default()
+    }
+}
+
+/// Reads the load balancer, and plans the removal of the Service.
+async fn removal<P: Product>(
+    product: &P,
+    service: &ServiceView,
+    settings: &ServiceSettings,
+) -> Result<(P::Observed, Plan<P::Operation>), Fault> {
+    let goal = P::removal(service, settings);
+    let facts = P::facts(&goal);
+    let mut observed = product.read(facts.owner, facts.named.unwrap_or_default(), None).await?;
+    let search = Search { label: "", made: Made::default(), due: None };
+    let unread = product.complete(&goal, &mut observed, None, &search).await?.unread.pop();
+    unread.map_or(Ok(()), Err)?;
+    let plan = P::diff(&goal, &observed);
+    Ok((observed, plan))
+}
+
+impl<P: Product> LeftBehind<P> {
+    async fn remove(&self, fence: &Fence) -> Result<(), String> {
+        let (stop, budget) = (CancellationToken::new(), RefusalBudget::default());
+        let mut last = String::new();
+        for _ in 0..LOOKS {
+            let read = removal(&*self.product, &self.service, &self.settings).await;
+            let (mut observed, plan) = read.map_err(|fault| fault.to_string())?;
+            if plan.steps.is_empty() {
+                return Ok(());
+            }
+            let executor = Executor {
+                product: &*self.product,
+                fence,
+                stop: &stop,
+                token: CreationToken::default(),
+                priority: Priority::default(),
+                budget: &budget,
+                stocked: BTreeSet::new(),
+            };
+            last = executor.run(plan.steps, &mut observed).await.failures.to_string();
+            tokio::time::sleep(PAUSE).await;
+        }
+        Err(format!("it is still there: {last}"))
+    }
+}
+
+impl<P: Product> fmt::Display for LeftBehind<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, service, steps, .. } = self;
+        write!(
+            f,
+            "{id}: no Service {}, which left on this load balancer of a user what this removes: {}",
+            service.key,
+            steps.join("; ")
+        )
+    }
+}
+
+impl<P: Product> Orphan for LeftBehind<P> {
+    fn kind(&self) -> &'static str {
+        "left_behind"
+    }
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn fields(&self) -> Value {
+        json!({ "id": self.id, "service": self.service.key.to_string(), "steps": self.steps })
+    }
+
+    fn delete<'a>(&'a self, _cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
+        self.remove(fence).boxed()
+    }
+}
