@@ -1,6 +1,7 @@
 //! Changes of mind: what a Service asks for no longer leaves no trace in the cloud, also if the controller was killed in between,
 //! or another client wrote the Service without the annotation that remembers it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use sim::testbed::{Testbed, VPC};
 
 use crate::harness::{EVERY, HASTE};
 use crate::in_process::{Product, on_a_clock_of_its_own};
-use crate::kinds::{Kind, annotate};
+use crate::kinds::{Kind, annotate, point_at};
 
 const QUIET: &str = "drift_check = \"0s\"\n";
 
@@ -342,4 +343,93 @@ fn a_port_of_a_service_that_vanished_goes_to_another_one_on_a_users_load_balance
 
 fn is_published(testbed: &Testbed, kind: Kind, name: &str) -> bool {
     kind.published(&testbed.cluster.get("Service", "default", name).unwrap()).is_some()
+}
+
+/// Deletes a Service whose finalizer another client drops, and makes it again as a backup has it.
+fn restore(testbed: &Testbed, name: &str) {
+    let mut backup = testbed.cluster.get("Service", "default", "web").unwrap();
+    testbed.cluster.patch("Service", "default", "web", &json!({"metadata": {"finalizers": null}})).unwrap();
+    testbed.cluster.delete("Service", "default", "web").unwrap();
+    backup["status"] = Value::Null;
+    backup["metadata"]["name"] = name.into();
+    for field in ["uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "finalizers"] {
+        backup["metadata"][field] = Value::Null;
+    }
+    testbed.cluster.create(backup).unwrap();
+    point_at(testbed, name, &[1]);
+}
+
+#[test]
+fn a_service_that_was_restored_from_a_backup_has_its_load_balancer_back() {
+    with_each(async |between| {
+        for kind in Kind::BOTH {
+            let testbed = testbed(kind).await;
+            let mut product = Some(start(&testbed, ""));
+            settled().await;
+            let published = || {
+                let service = testbed.cluster.get("Service", "default", "web").unwrap();
+                kind.published(&service).map(str::to_owned)
+            };
+            let before = published();
+            between.change(&testbed, &mut product, || restore(&testbed, "web"));
+            let mut product = product.or_else(|| Some(start(&testbed, "")));
+            settled().await;
+            assert_eq!((published(), kind.count(&testbed)), (before, 1), "{kind:?}, {between:?}");
+            between.change(&testbed, &mut product, || {
+                set(&testbed, &json!({"ports": [{"name": "p81", "port": 81, "targetPort": 8000, "protocol": "TCP"}]}));
+            });
+            let _product = product.unwrap_or_else(|| start(&testbed, ""));
+            settled().await;
+            assert_eq!((kind.listeners(&testbed), kind.groups(&testbed).len()), (vec![81], 1), "{kind:?}, {between:?}");
+            testbed.cluster.delete("Service", "default", "web").unwrap();
+            settled().await;
+            assert_eq!((kind.count(&testbed), kind.groups(&testbed).len()), (0, 0), "{kind:?}, {between:?}");
+        }
+    });
+}
+
+#[test]
+fn a_service_with_the_label_of_another_one_takes_no_load_balancer() {
+    for kind in Kind::BOTH {
+        on_a_clock_of_its_own(0, async {
+            let testbed = testbed(kind).await;
+            let _product = start(&testbed, "");
+            settled().await;
+            restore(&testbed, "copy");
+            settled().await;
+            assert!(!is_published(&testbed, kind, "copy"), "{kind:?}: the listeners name another Service");
+            let label = json!({"metadata": {"labels": {"service.k8s.alibaba/loadbalancer-id": null}}});
+            testbed.cluster.patch("Service", "default", "copy", &label).unwrap();
+            settled().await;
+            assert!(is_published(&testbed, kind, "copy") && kind.count(&testbed) == 2, "{kind:?}");
+        });
+    }
+}
+
+#[test]
+fn a_restored_service_has_its_load_balancer_back_once_that_carries_the_uid_of_the_cluster() {
+    on_a_clock_of_its_own(0, async {
+        const TAG: &str = "alicloud-ccm.cluster-uid";
+        let testbed = testbed(Kind::Classic).await;
+        let product = start(&testbed, "");
+        settled().await;
+        drop(product);
+        let tags = |change: &dyn Fn(&mut BTreeMap<String, String>)| {
+            testbed.cloud.edit(|account| account.load_balancers.values_mut().for_each(|it| change(&mut it.tags)));
+        };
+        let uid = testbed.cloud.look(|account| account.load_balancers.values().next().unwrap().tags[TAG].clone());
+        tags(&|tags| drop(tags.remove(TAG)));
+        restore(&testbed, "web");
+        let _product = start(&testbed, "");
+        settled().await;
+        assert!(!is_published(&testbed, Kind::Classic, "web"), "it can be another cluster's");
+        let events = testbed.cluster.list("Event");
+        assert!(
+            events.iter().any(|event| event["message"].as_str().is_some_and(|text| text.contains(TAG))),
+            "{events:?}"
+        );
+        tags(&|tags| drop(tags.insert(TAG.to_owned(), uid.clone())));
+        tokio::time::sleep(Duration::from_secs(10 * 60)).await;
+        assert!(is_published(&testbed, Kind::Classic, "web") && Kind::Classic.count(&testbed) == 1);
+    });
 }

@@ -3,6 +3,7 @@
 //! [`Engine::reconcile`] reads as the table of contents: desired state (reads), plan (reads), execution (writes to the cloud),
 //! write-back to the Service, events.
 
+mod restored;
 mod serve_on;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,6 +16,7 @@ use tracing::warn;
 
 use super::creations::{Inventory, LISTS_CATCH_UP};
 use super::execute::{Execution, Executor};
+use super::find::FindError;
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
 use super::readiness;
@@ -34,7 +36,7 @@ use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::service::handling::{Handling, LoadBalancerKind, is_inherited, unhandled};
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
-use crate::plan::service::ownership::{LABEL_HASH, Owner};
+use crate::plan::service::ownership::{LABEL_HASH, Owner, marked_uid};
 use crate::plan::service::settings::ServiceSettings;
 use crate::telemetry::alarms::ObjectTrouble;
 
@@ -148,6 +150,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         let result = match handling {
             Handling::Ignore => self.leave_alone(&mut case).await,
             Handling::Ensure => match self.ensure(&mut case).await {
+                Err(ReconcileError::Find(FindError::OfOtherService(id))) => self.take_back(&mut case, id).await,
                 Err(refusal) => Err(self.follow_on_former(&mut case, refusal).await),
                 ensured => ensured,
             },
@@ -630,7 +633,7 @@ fn creation_token<O>(case: &Case<O>, kind: LoadBalancerKind, is_absent: bool) ->
     let replaced = case.state.replacement.replaced.as_deref();
     CreationToken {
         cluster_id: case.settings.cluster_id.clone(),
-        service_uid: case.service.uid.clone(),
+        service_uid: marked_uid(&case.service).to_owned(),
         incarnation: if is_absent { kind.incarnation(&case.service, replaced) } else { String::new() },
     }
 }

@@ -11,7 +11,7 @@ use crate::plan::inputs::ServiceView;
 use crate::plan::provenance::Unclaimed;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::orphans::{OrphanedInstance, unclaimed};
-use crate::plan::service::ownership::{MARK_TAG, Owner};
+use crate::plan::service::ownership::{CLUSTER_UID_TAG, MARK_TAG, Owner};
 use crate::plan::service::settings::ServiceSettings;
 
 /// What the search for a Service's load balancer came to.
@@ -48,7 +48,9 @@ pub(super) enum FindError {
     /// The Service has none, and its label names one of another Service, as when the Service was copied.
     #[error(
         "load balancer {0}, which the label service.k8s.alibaba/loadbalancer-id names, does not carry its mark, but that of another \
-         Service or cluster: nothing is changed there; if the Service is a copy, remove that label to have a load balancer made"
+         Service or cluster: nothing is changed there. If the Service is a copy, remove that label to have a load balancer made. If it \
+         was restored from a backup, give that load balancer the tag {tag} with the uid of the namespace kube-system to have it back",
+        tag = CLUSTER_UID_TAG
     )]
     OfOtherService(String),
     /// More than one carries the Service's mark.

@@ -62,9 +62,8 @@ pub(super) async fn named_by_marks<P: Product>(product: &P, settings: &ServiceSe
     let mut found = Vec::new();
     for listed in product.list(ListedBy::Tag(REUSE_TAG, "true")).await? {
         let Some(id) = listed.id() else { continue };
-        let nobody = gone(&ObjectKey::default(), "", id);
-        let (observed, _) = removal(product, &nobody, settings).await?;
-        let goal = P::removal(&nobody, settings);
+        let observed = read_marks(product, id, settings).await?;
+        let goal = P::removal(&ServiceView::default(), settings);
         found.extend(observed.other_owners(P::facts(&goal).owner).into_keys().map(|service| Suspect {
             load_balancer: id.to_owned(),
             service,
@@ -96,6 +95,15 @@ pub(super) async fn left_behind<P: Product>(
         }
     }
     Ok(found)
+}
+
+/// Reads the load balancer with its listeners, and with its server groups as far as they are a part of it.
+pub(super) async fn read_marks<P: Product>(
+    product: &P,
+    id: &str,
+    settings: &ServiceSettings,
+) -> Result<P::Observed, Fault> {
+    removal(product, &gone(&ObjectKey::default(), "", id), settings).await.map(|(observed, _)| observed)
 }
 
 /// A Service that used the load balancer and its listeners, and is gone.

@@ -380,6 +380,15 @@ impl ServiceReporter {
         self.normal(service, reason, format!("{message}; the load balancer follows"));
     }
 
+    /// The load balancer was made for the Service before it was restored from a backup.
+    pub(super) fn restored(&self, service: &ServiceView, id: &str) {
+        let message = format!(
+            "Load balancer {id} was made for this Service under another UID, as before a restore from a backup; the controller \
+             manages it again"
+        );
+        self.normal(service, "LoadBalancerRestored", message);
+    }
+
     /// A load balancer is kept although the Service goes.
     pub(super) fn preserved(&self, service: &ServiceView, id: &str) {
         let message = format!(

@@ -13,6 +13,7 @@ use crate::fence::{Fence, WRITE_TIME};
 use crate::plan::inputs::{Ingress, IngressDetails, ObjectKey, ServiceView};
 use crate::plan::service::applied::{self, Applied};
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
+use crate::plan::service::ownership::RESTORED;
 
 /// From 1.24 on, API servers keep the ports of an entry without being asked to.
 const KNOWS_PORTS: u32 = 24;
@@ -187,6 +188,12 @@ impl ServiceWriter {
         unless_gone(self.patch(service, &body).await)
     }
 
+    /// Notes that the marks of the Service are made of another UID.
+    pub(super) async fn set_restored(&self, service: &ServiceView, uid: &str) -> Result<(), WriteFault> {
+        let body = json!({"metadata": {"annotations": {RESTORED: format!("{}/{uid}", service.key)}}});
+        unless_gone(self.patch(service, &body).await)
+    }
+
     pub(super) async fn remove_label(&self, service: &ServiceView, label: &str) -> Result<(), WriteFault> {
         let body = json!({"metadata": {"labels": {label: null}}});
         unless_gone(self.patch(service, &body).await)
@@ -239,7 +246,7 @@ impl ServiceWriter {
         for label in self.kind.labels_to_remove(&current) {
             metadata["labels"][label] = Value::Null;
         }
-        for key in [self.kind.incarnation_key(), self.kind.applied_key()] {
+        for key in [self.kind.incarnation_key(), self.kind.applied_key(), RESTORED] {
             if current.own_annotations.contains_key(key) {
                 metadata["annotations"][key] = Value::Null;
             }

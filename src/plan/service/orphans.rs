@@ -13,7 +13,9 @@ use serde::Serialize;
 
 use super::annotations::{ID, raw};
 use super::handling::LoadBalancerKind;
-use super::ownership::{CLUSTER_UID_TAG, LABEL_FORMER_LB_ID, LABEL_LB_ID, MARK_TAG, Owner, REUSE_TAG, default_name};
+use super::ownership::{
+    CLUSTER_UID_TAG, LABEL_FORMER_LB_ID, LABEL_LB_ID, MARK_TAG, Owner, REUSE_TAG, default_name, marked_uid,
+};
 use super::settings::ServiceSettings;
 use crate::plan::inputs::ServiceView;
 use crate::plan::provenance::{Provenance, Unclaimed};
@@ -174,7 +176,7 @@ pub fn unclaimed<'a>(
 
 fn claims(service: &ServiceView, instance: &TaggedInstance<'_>, mark: &str) -> bool {
     let publishes = |text: &str| !text.is_empty() && text == instance.address;
-    (default_name(&service.uid) == mark && may_have_one(service))
+    (default_name(marked_uid(service)) == mark && may_have_one(service))
         || [LABEL_LB_ID, LABEL_FORMER_LB_ID]
             .iter()
             .any(|label| service.labels.get(*label).is_some_and(|id| id == instance.id))

@@ -57,6 +57,10 @@ pub const LABEL_SECURITY_GROUP: &str = "service.k8s.alibaba/security-group-id";
 /// Start of the keys of annotations that only this program writes.
 pub const OWN_ANNOTATIONS: &str = "alicloud-ccm/";
 
+/// Annotation of a Service that was restored from a backup: its namespace and name, and what its marks were made of, which was
+/// another UID. In it, no tag has to change.
+pub const RESTORED: &str = "alicloud-ccm/restored";
+
 /// Longest name of a server group and longest description of a backend, in characters.
 pub const SHORT_MARK: usize = 80;
 /// Longest name of a server group of a network load balancer, in characters.
@@ -68,6 +72,12 @@ const LONG_MARK: usize = 256;
 /// to 32 characters.
 pub fn default_name(uid: &str) -> String {
     std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(32).collect()
+}
+
+/// The UID that the marks of a Service are made of.
+pub fn marked_uid(service: &ServiceView) -> &str {
+    let restored = service.own_annotations.get(RESTORED).and_then(|text| text.rsplit_once('/'));
+    restored.filter(|(key, _)| *key == service.key.to_string()).map_or(&service.uid, |(_, uid)| uid)
 }
 
 /// Whether a text has the shape of a mark, of whatever Service, cluster and product: all parts after `k8s`, or the short
@@ -123,7 +133,7 @@ pub struct Owner {
     pub namespace: String,
     /// Name of the Service.
     pub service: String,
-    /// UID of the Service; only the instance's name and tag depend on it.
+    /// See [`marked_uid`]; only the instance's name and tag depend on it.
     pub uid: String,
     /// How marks are written.
     pub marks: MarkForm,
@@ -138,7 +148,7 @@ impl Owner {
             cluster_uid: settings.cluster_uid.clone(),
             namespace: service.key.namespace.clone(),
             service: service.key.name.clone(),
-            uid: service.uid.clone(),
+            uid: marked_uid(service).to_owned(),
             marks: MarkForm::Slashed,
         }
     }
