@@ -95,6 +95,27 @@ async fn backends_follow_on_the_load_balancer_that_serves_while_the_service_name
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_load_balancer_that_does_not_exist_hides_no_other_problem_of_a_service() {
+    let of = async |kind: Kind, missing: &str| {
+        let world = World::new(EVERY, HASTE).await;
+        world.testbed.join(1);
+        kind.expose(&world.testbed, "web", &[80], &[1]);
+        annotate(&world.testbed, "web", "id", missing);
+        annotate(&world.testbed, "web", "force-override-listeners", "true");
+        annotate(&world.testbed, "web", "scheduler", "nonsense");
+        let ccm = world.start();
+        let names_all = |text: &str| text.contains(missing) && text.contains("exists") && text.contains("nonsense");
+        let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
+        assert!(names_all(&told), "{told}");
+        assert!(ccm.stop().await.success());
+        let planned = String::from_utf8(world.run(&["plan"]).await.stdout).unwrap();
+        assert!(names_all(&planned) && !planned.contains("publish"), "{planned}");
+        assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
+    };
+    tokio::join!(of(Kind::Classic, "lb-missing"), of(Kind::Network, "nlb-missing"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn backends_follow_on_a_users_load_balancer_that_the_service_no_longer_names() {
     let of = async |kind: Kind, users: &str| {
         let world = World::new(EVERY, HASTE).await;

@@ -133,7 +133,9 @@ async fn write_back<P: Product>(
 ) -> Result<Vec<Line>, Fault> {
     let (goal, observed) = (&prepared.goal, &*prepared.sighting.observed);
     let Some(id) = observed.id() else {
-        return Ok(vec![step(false, "publish the address of the load balancer")]);
+        let publishes =
+            (!prepared.plan.steps.is_empty()).then(|| step(false, "publish the address of the load balancer"));
+        return Ok(publishes.into_iter().collect());
     };
     let elastic = match P::facts(goal).publishes_elastic {
         true => preparer.product.elastic_addresses(id).await?,

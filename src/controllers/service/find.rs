@@ -40,11 +40,6 @@ pub(super) enum FindError {
     /// The cloud did not answer.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// The Service names a load balancer that does not exist.
-    #[error(
-        "load balancer {0} does not exist; annotation alibaba-cloud-loadbalancer-id names it: correct or remove it"
-    )]
-    NamedMissing(String),
     /// The Service has none, and its label names one of another Service, as when the Service was copied.
     #[error(
         "load balancer {0}, which the label service.k8s.alibaba/loadbalancer-id names, does not carry its mark, but that of another \
@@ -81,7 +76,7 @@ pub(super) async fn find<P: Product>(
     if let Some(id) = facts.named {
         return match product.read(owner, id, None).await {
             Ok(observed) => Ok(Found::LoadBalancer(observed)),
-            Err(fault) if fault.kind == FaultKind::Gone => Err(FindError::NamedMissing(id.to_owned())),
+            Err(fault) if fault.kind == FaultKind::Gone => Ok(Found::Absent { proven: true }),
             Err(fault) => Err(fault.into()),
         };
     }

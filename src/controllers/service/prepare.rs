@@ -205,7 +205,9 @@ impl<P: Product> Preparer<P> {
             }
         }
         let found = !vanished.is_empty();
-        P::vanished(goal).map(|noted| *noted = vanished);
+        if let Some(noted) = P::vanished(goal) {
+            *noted = vanished;
+        }
         found
     }
 
@@ -372,7 +374,7 @@ impl<P: Product> Preparer<P> {
                 return Err(stale_list(parts).into());
             }
             case.state.creations.read_whole(&Inventory::of(&observed), shows_all_made);
-        } else if case.handling == Handling::Ensure {
+        } else if case.handling == Handling::Ensure && P::facts(goal).named.is_none() {
             self.product.place(goal, &self.views.nodes.store.all()).await?;
         }
         let plan = self.diff(case, goal, &observed);
@@ -398,13 +400,12 @@ impl<P: Product> Preparer<P> {
                 departure.override_listeners = true;
                 Ok((observed, Presence::Unmarked(id)))
             }
+            // A named load balancer that no longer exists took everything of ours with it. It is not created again; that it is
+            // missing is a problem beside the others of the Service.
+            Ok(Found::Absent { .. }) if is_named => Ok((P::Observed::default(), Presence::Absent { proven: leaves })),
             Ok(Found::Absent { proven }) => {
-                self.check_absence(case, proven, is_named).await?;
+                self.check_absence(case, proven).await?;
                 Ok((P::Observed::default(), Presence::Absent { proven }))
-            }
-            // A named load balancer that no longer exists took everything of ours with it.
-            Err(FindError::NamedMissing(_)) if leaves => {
-                Ok((P::Observed::default(), Presence::Absent { proven: true }))
             }
             Err(FindError::OfOtherService(_)) if leaves => {
                 Ok((P::Observed::default(), Presence::Absent { proven: false }))
@@ -414,17 +415,9 @@ impl<P: Product> Preparer<P> {
     }
 
     /// Whether the absence of a load balancer can be believed.
-    async fn check_absence(
-        &self,
-        case: &Case<P::Observed>,
-        proven: bool,
-        is_named: bool,
-    ) -> Result<(), ReconcileError> {
+    async fn check_absence(&self, case: &Case<P::Observed>, proven: bool) -> Result<(), ReconcileError> {
         let service = &case.service;
         let forbidden = if case.handling.removes() {
-            if is_named {
-                return Ok(());
-            }
             self.account.forbids_release(&self.views.nodes.store.all(), P::KIND.had_one(service)).await
         } else {
             if P::KIND.had_one(service) && !proven {
