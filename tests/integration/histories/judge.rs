@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use alicloud_ccm::plan::service::annotations::{PREFIX, Removed};
+use alicloud_ccm::plan::service::ownership::default_name;
 use serde_json::Value;
 use sim::testbed::Testbed;
 
@@ -24,6 +25,8 @@ const FAMILIES: &[&[&str]] = &[
     &["proxy-protocol", "ppv2"],
     &["charge-type", "bandwidth", "instance-charge-type", "spec"],
 ];
+/// Stands for the annotation that leaves weights as they are.
+const KEPT_WEIGHTS: &str = "weights";
 /// What a load balancer is besides its attributes.
 const PARTS: [&str; 2] = ["listeners", "vgroups"];
 
@@ -49,6 +52,10 @@ impl Exceptions {
                 }
             }
         }
+        let mut stated = fields(&before["annotations"]).chain(fields(&now["annotations"]));
+        if !before.is_null() && stated.any(|(key, _)| key.ends_with("-ignore-weight-update")) {
+            excused.insert(KEPT_WEIGHTS.to_owned());
+        }
         for (key, _) in fields(&now["annotations"]).filter(|(key, _)| before["annotations"][key.as_str()].is_null()) {
             let row = rows.iter().flatten().find(|row| row.key == *key);
             match row.map(|row| row.removed) {
@@ -57,6 +64,17 @@ impl Exceptions {
                 _ => {}
             }
         }
+    }
+
+    /// Whether what is there differs by weights alone, which a Service left as they were while that was asked for.
+    fn excuse_weights(&self, path: &str, [lived, fresh]: [Option<&Value>; 2]) -> bool {
+        let are_left = |(name, keys): (&String, &BTreeSet<String>)| mentions(path, name) && keys.contains(KEPT_WEIGHTS);
+        let unweighted = |value: Option<&Value>| {
+            let mut backends = value.and_then(Value::as_array).cloned().unwrap_or_default();
+            backends.iter_mut().for_each(|backend| backend["weight"] = Value::Null);
+            backends
+        };
+        self.0.iter().any(are_left) && unweighted(lived) == unweighted(fresh)
     }
 
     /// Whether a place of the state may differ.
@@ -152,11 +170,18 @@ fn orphans(testbed: &Testbed) -> Vec<String> {
     let events = testbed.cluster.list("Event");
     let told = events.iter().filter(|event| event["reason"] == "LoadBalancerOwnerMissing");
     let told: String = told.filter_map(|event| event["message"].as_str()).collect();
+    // As the state names them.
+    let name_of = |mark: &String| {
+        let services = testbed.cluster.list("Service");
+        let own =
+            services.iter().find(|it| it["metadata"]["uid"].as_str().is_some_and(|uid| default_name(uid) == *mark));
+        own.map_or_else(|| mark.clone(), |it| format!("<default name of {}>", it["metadata"]["name"].as_str().unwrap()))
+    };
     testbed.cloud.look(|account| {
         let classic = account.load_balancers.iter().map(|(id, it)| (id, &it.tags));
         let all = classic.chain(account.nlb.balancers.iter().map(|(id, it)| (id, &it.tags)));
         let named = all.filter(|(id, _)| told.contains(id.as_str()));
-        named.filter_map(|(_, tags)| tags.get("kubernetes.do.not.delete").cloned()).collect()
+        named.filter_map(|(_, tags)| tags.get("kubernetes.do.not.delete").map(name_of)).collect()
     })
 }
 
@@ -176,13 +201,16 @@ pub(crate) fn differences(lived: &Testbed, fresh: &Testbed, wanted: &Value, exce
     let is_told = |path: &str| {
         let (collection, rest) = path.split_once('\u{1f}').unwrap_or_default();
         let of_service = |(name, _): (&String, &Value)| mentions(rest, name);
-        let is_group = collection.ends_with("groups") && !fields(&wanted["services"]).any(of_service);
+        // A group of a Service that asks for no load balancer is one of the load balancer that is told.
+        let asks = |(_, service): &(&String, &Value)| service["type"] == "LoadBalancer";
+        let is_group = collection.ends_with("groups") && !fields(&wanted["services"]).filter(asks).any(of_service);
         told.iter().any(|mark| rest.contains(mark.as_str())) || (is_group && !told.is_empty())
     };
     let paths: BTreeSet<&String> = lived.keys().chain(fresh.keys()).collect();
     let differs = |path: &&&String| {
         lived.get(**path) != fresh.get(**path)
             && !exceptions.excuse(path, wanted)
+            && !exceptions.excuse_weights(path, [lived.get(**path), fresh.get(**path)])
             && !known::place(path)
             && judged(path)
             && !is_told(path)
