@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sim::cloud::{Fault, NetworkListener, ServerGroup};
-use sim::cluster::Version;
+use sim::cluster::{Endpoint, Version};
 use sim::testbed::{Testbed, VPC};
 
 use crate::harness::{EVERY, HASTE};
@@ -431,5 +431,54 @@ fn a_restored_service_has_its_load_balancer_back_once_that_carries_the_uid_of_th
         tags(&|tags| drop(tags.insert(TAG.to_owned(), uid.clone())));
         tokio::time::sleep(Duration::from_secs(10 * 60)).await;
         assert!(is_published(&testbed, Kind::Classic, "web") && Kind::Classic.count(&testbed) == 1);
+    });
+}
+
+#[test]
+fn what_is_withdrawn_before_a_load_balancer_could_be_made_leaves_no_annotation() {
+    with_each(async |between| {
+        let testbed = testbed(Kind::Classic).await;
+        annotate(&testbed, "web", "address-type", "nonsense");
+        set(&testbed, &json!({"sessionAffinity": "ClientIP"}));
+        let mut product = Some(start(&testbed, ""));
+        settled().await;
+        assert_eq!((Kind::Classic.count(&testbed), remembered(&testbed)), (0, vec!["session-affinity".to_owned()]));
+        between.change(&testbed, &mut product, || set(&testbed, &json!({"sessionAffinity": "None"})));
+        let _product = product.unwrap_or_else(|| start(&testbed, ""));
+        settled().await;
+        assert_eq!(remembered(&testbed), [""; 0], "{between:?}");
+    });
+}
+
+#[test]
+fn pods_that_are_gone_leave_a_listener_that_cannot_move_to_nodes() {
+    with_each(async |between| {
+        for kind in Kind::BOTH {
+            let testbed = testbed(kind).await;
+            let eni = |value: Value| {
+                let annotations = json!({"service.beta.kubernetes.io/backend-type": value});
+                let metadata = json!({"metadata": {"annotations": annotations}});
+                testbed.cluster.patch("Service", "default", "web", &metadata).unwrap();
+            };
+            eni(json!("eni"));
+            let port = json!({"name": "p80", "port": 80, "targetPort": 8000, "protocol": "TCP"});
+            set(&testbed, &json!({"allocateLoadBalancerNodePorts": false, "ports": [port]}));
+            testbed.cloud.edit(|cloud| {
+                cloud.add_interface("eni-101", "i-play-1", "vsw-i", &["192.168.0.101"]);
+            });
+            let pod = Endpoint::ready([192, 168, 0, 101].into(), "node-1");
+            testbed.cluster.set_endpoints("default", "web", &[pod]).unwrap();
+            let mut product = Some(start(&testbed, ""));
+            settled().await;
+            let backends = || kind.groups(&testbed).into_iter().map(|group| group.len()).sum::<usize>();
+            assert_eq!(backends(), 1, "{kind:?}");
+            between.change(&testbed, &mut product, || eni(Value::Null));
+            let _product = product.unwrap_or_else(|| start(&testbed, ""));
+            settled().await;
+            assert_eq!(backends(), 1, "the pod is there, and serves");
+            testbed.cluster.set_endpoints("default", "web", &[]).unwrap();
+            settled().await;
+            assert_eq!(backends(), 0, "{kind:?}, {between:?}");
+        }
     });
 }

@@ -432,6 +432,15 @@ impl<P: Product> Engine<P> {
         written.map_err(|fault| FailedWrite::gates(fault).into())
     }
 
+    /// Remembers only what is still applied.
+    async fn forget_applied(&self, case: &mut Case<P::Observed>, prepared: &Prepared<P>) -> Result<(), ReconcileError> {
+        let facts = P::facts(&prepared.goal);
+        let applied = facts.still_applied(&case.state.applied, prepared.sighting.observed.groups());
+        self.writer.set_applied(&case.service, &case.state.applied, &applied).await?;
+        case.state.applied = applied;
+        Ok(())
+    }
+
     /// Writes the outcome back to the Service, and reports it. `is_last` says that nothing which could fail comes after it.
     async fn write_back(
         &self,
@@ -448,6 +457,9 @@ impl<P: Product> Engine<P> {
         let is_incomplete = !execution.failures.is_empty() || !prepared.plan.problems.is_empty();
         // The status has the other load balancer, which serves until this one does.
         let takes_over = P::KIND.takes_over(service);
+        if observed.id().is_none() && execution.failures.is_empty() {
+            self.forget_applied(case, prepared).await?;
+        }
         if is_incomplete {
             // The status of a published address also says which ports are served; an elastic address can change.
             let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &[]);
@@ -494,9 +506,7 @@ impl<P: Product> Engine<P> {
         if is_incomplete {
             return Err(failure(execution, &prepared.plan.problems));
         }
-        let applied = facts.still_applied(&case.state.applied, observed.groups());
-        self.writer.set_applied(service, &case.state.applied, &applied).await?;
-        case.state.applied = applied;
+        self.forget_applied(case, prepared).await?;
         case.state.unanswered = false;
         let is_whole = case.state.refusals.is_empty();
         if is_whole && (changed || asked || !execution.done.is_empty()) {

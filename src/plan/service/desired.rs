@@ -17,7 +17,7 @@ use super::problem::{ProblemScope, ScopedProblem, ScopedProblems, ServiceProblem
 use super::spec_fields;
 use super::steps::{self, Target};
 use super::unready::UnreadyNodes;
-use crate::plan::inputs::{Ingress, ServicePort, ServiceView, TargetPort};
+use crate::plan::inputs::{EndpointsView, Ingress, ServicePort, ServiceView, TargetPort};
 
 /// What a product brings, so that what all products do is written once.
 pub trait ProductModel: Sized {
@@ -101,31 +101,41 @@ pub struct NodePorts {
     own: BTreeSet<u16>,
     /// Where nodes are attached by their addresses: ports of pods, which were perhaps attached before.
     of_pods: Option<BTreeSet<u16>>,
+    /// Where a port lacks its node port, so that pods that were attached before stay: the addresses of all endpoints.
+    pods: Option<BTreeSet<Box<str>>>,
 }
 
 impl NodePorts {
-    fn of(service: &ServiceView, rules: &BackendRules) -> Self {
+    fn of(service: &ServiceView, endpoints: &EndpointsView, rules: &BackendRules) -> Self {
+        let lacks_one = rules.mode != BackendMode::Eni && service.ports.iter().any(|port| port.node_port == 0);
+        let addresses = || endpoints.endpoints.iter().map(|endpoint| endpoint.address.to_string().into()).collect();
         let by_address = rules.nodes.by_address && rules.mode != BackendMode::Eni;
         let number = |port: &ServicePort| match port.target_port {
             TargetPort::Number(number) => Some(number),
             TargetPort::Name(_) => None,
         };
         let of_pods = service.ports.iter().map(number).collect::<Option<_>>().filter(|_| by_address);
-        Self { own: service.ports.iter().map(|port| port.node_port).collect(), of_pods }
+        let pods = (lacks_one && !endpoints.unknown).then(addresses);
+        Self { own: service.ports.iter().map(|port| port.node_port).collect(), of_pods, pods }
     }
 
     pub(crate) fn contains(&self, port: u16) -> bool {
         self.own.contains(&port)
     }
 
-    /// Whether a backend is a node at a port that is no longer the Service's.
-    pub(crate) fn freed(&self, backend: &BackendKey) -> bool {
+    /// Why a backend is the Service's no longer: it is a node at a port that was taken back, or a pod that is gone.
+    pub(crate) fn freed(&self, backend: &BackendKey) -> Option<&'static str> {
         let is_node = match backend.kind {
             BackendKind::Ecs => true,
             BackendKind::Ip => self.of_pods.as_ref().is_some_and(|ports| !ports.contains(&backend.port)),
             BackendKind::Eni => false,
         };
-        is_node && !self.own.contains(&backend.port)
+        let is_gone = |pods: &BTreeSet<Box<str>>| !pods.contains(&backend.server_ip);
+        if is_node {
+            (!self.own.contains(&backend.port)).then_some("the Service has this node port no longer")
+        } else {
+            self.pods.as_ref().is_some_and(is_gone).then_some("no endpoint of the Service has this address")
+        }
     }
 }
 
@@ -168,7 +178,7 @@ impl<M: ProductModel> Desired<M> {
             listeners: BTreeMap::new(),
             groups: BTreeMap::new(),
             ports_without_group: false,
-            node_ports: NodePorts::of(service, sources.rules),
+            node_ports: NodePorts::of(service, sources.inputs.endpoints, sources.rules),
             batch_size: settings.service.backend_batch_size.max(1),
             problems,
             warnings: (annotations.warnings.iter().chain(&sources.backends.warnings).cloned())

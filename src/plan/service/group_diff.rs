@@ -7,7 +7,7 @@ use super::annotations::AnnotationName;
 use super::desired::{Desired, ProductModel};
 use super::groups::{BackendPlanner, GroupInPlan, GroupReferences, GroupsInPlan};
 use super::management::{self, ManagementLevel};
-use super::model::{Backend, BackendKind, DesiredGroup, GroupRef, ObservedGroup};
+use super::model::{BackendKind, DesiredGroup, GroupRef, ObservedGroup};
 use super::observed::ObservedModel;
 use super::ownership::is_mark;
 use super::problem::{ProblemKind, ServiceProblem};
@@ -121,7 +121,7 @@ where
             planner(desired).change(wanted, &reference::<M>(observed, &wanted.group, id), backends, &mut plan);
         }
     }
-    release_node_ports(desired, observed, &mut plan);
+    release_freed(desired, observed, &mut plan);
     management::withhold(desired.manage, &mut plan);
     plan
 }
@@ -241,27 +241,28 @@ pub(crate) fn sweep<M: ProductModel>(
             planner(desired).clear(id, group, references, plan);
         }
     }
-    release_node_ports(desired, observed, plan);
+    release_freed(desired, observed, plan);
 }
 
-/// Takes our nodes out of groups at ports that the API server has taken back, and may give to another Service. Groups that
-/// the plan deletes, or out of which it takes backends anyway, are left to it.
-fn release_node_ports<M: ProductModel>(desired: &Desired<M>, observed: &M::Observed, plan: &mut Plan<M::Operation>) {
+/// Takes our nodes out of groups at ports that the API server has taken back, and may give to another Service; and pods that are
+/// gone out of groups that nothing else keeps in sync. Groups that the plan deletes, or out of which it takes backends anyway, are left to it.
+fn release_freed<M: ProductModel>(desired: &Desired<M>, observed: &M::Observed, plan: &mut Plan<M::Operation>) {
     let is_current = |group: &ObservedGroup| {
         desired.owner.port_of_group(&group.name).is_some_and(|port| desired.node_ports.contains(port))
     };
     // The others are few, so that a plan for many nodes costs no more.
     for (id, group) in observed.groups().iter().filter(|(_, group)| !is_current(group)) {
-        let is_free = |it: &&Backend| desired.node_ports.freed(&it.key);
-        let ours = group.members().iter().filter(is_free).filter(|it| desired.owner.owns_backend(&it.description));
-        let keys: Vec<_> = ours.map(|backend| backend.key.clone()).collect();
+        let ours = group.members().iter().filter(|it| desired.owner.owns_backend(&it.description));
+        let freed = ours.filter_map(|it| Some((it.key.clone(), desired.node_ports.freed(&it.key)?)));
+        let (keys, reasons): (Vec<_>, Vec<_>) = freed.unzip();
         let is_this = |target: &Target| matches!(target, Target::Group(it) if observed.group_id(it) == Some(id));
-        if keys.is_empty() || plan.steps.iter().any(|step| step.destroys && is_this(&step.target)) {
+        let Some(reason) = reasons.first() else { continue };
+        if plan.steps.iter().any(|step| step.destroys && is_this(&step.target)) {
             continue;
         }
         let group = GroupRef::Id(id.clone());
         for operation in planner(desired).removals(&group, &keys) {
-            plan.step(operation.into(), Target::Group(group.clone()), [], "the Service has this node port no longer");
+            plan.step(operation.into(), Target::Group(group.clone()), [], *reason);
         }
     }
 }

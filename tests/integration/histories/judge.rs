@@ -71,7 +71,7 @@ impl Exceptions {
         let are_left = |(name, keys): (&String, &BTreeSet<String>)| mentions(path, name) && keys.contains(KEPT_WEIGHTS);
         let unweighted = |value: Option<&Value>| {
             let mut backends = value.and_then(Value::as_array).cloned().unwrap_or_default();
-            backends.iter_mut().for_each(|backend| backend["weight"] = Value::Null);
+            backends.iter_mut().filter_map(Value::as_object_mut).for_each(|backend| drop(backend.remove("weight")));
             backends
         };
         self.0.iter().any(are_left) && unweighted(lived) == unweighted(fresh)
@@ -82,7 +82,11 @@ impl Exceptions {
         self.0.iter().any(|(name, keys)| {
             let service = &wanted["services"][name];
             let kind = if service["class"] == NETWORK_CLASS { Kind::Network } else { Kind::Classic };
-            mentions(path, name) && keys.iter().any(|key| is_place(path, key, kind))
+            // What is applied of a load balancer of which nothing is changed is not taken back either, and is remembered.
+            let is_withheld = |(key, _): (&String, &Value)| known::fixed(key.strip_prefix(PREFIX).unwrap_or(key));
+            let remembers =
+                path.contains("\u{1f}alicloud-ccm/applied-") && fields(&service["annotations"]).any(is_withheld);
+            mentions(path, name) && (remembers || keys.iter().any(|key| is_place(path, key, kind)))
         })
     }
 }
