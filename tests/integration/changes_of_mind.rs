@@ -289,6 +289,29 @@ fn a_load_balancer_goes_with_its_wish_although_another_client_drops_the_finalize
     }
 }
 
+#[test]
+fn a_removal_goes_on_although_another_client_drops_the_finalizer_meanwhile() {
+    for kind in Kind::BOTH {
+        on_a_clock_of_its_own(0, async {
+            let testbed = testbed(kind).await;
+            let product = start(&testbed, "");
+            settled().await;
+            let actions = ["DeleteLoadBalancer"];
+            actions.into_iter().for_each(|action| testbed.cloud.faults().always(action, Fault::Throttle));
+            set(&testbed, &json!({"type": "ClusterIP"}));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(product);
+            let _product = start(&testbed, "");
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let bare = json!({"metadata": {"finalizers": null, "labels": null}});
+            testbed.cluster.patch("Service", "default", "web", &bare).unwrap();
+            testbed.cloud.faults().clear();
+            settled().await;
+            assert_eq!((kind.count(&testbed), kind.groups(&testbed).len()), (0, 0), "{kind:?}");
+        });
+    }
+}
+
 /// The answer to the removal of the finalizer can be lost, and a condition that says so comes after it.
 #[test]
 fn a_service_that_asks_for_no_load_balancer_keeps_no_condition_of_one() {

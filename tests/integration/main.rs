@@ -56,6 +56,7 @@ mod node_lives;
 mod nodes;
 mod official_controller_defects;
 mod official_controller_pitfalls;
+mod one_load_balancer;
 mod orphans;
 mod outages;
 mod ownership;

@@ -40,6 +40,9 @@ use crate::plan::service::ownership::{LABEL_HASH, Owner, marked_uid};
 use crate::plan::service::settings::ServiceSettings;
 use crate::telemetry::alarms::ObjectTrouble;
 
+/// For so long a load balancer takes no other write after one that the cloud carries out later.
+const BEING_CHANGED: Duration = Duration::from_millis(250);
+
 /// After this time, the nodes that existed at the start are initialised, and identify the account.
 const NODES_COME_UP: Duration = Duration::from_secs(2);
 
@@ -134,6 +137,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         };
         let service = self.writer.newest(service);
         let mut state = states.read(key, &service.uid);
+        state.may_own |= P::KIND.is_managed(&service);
         let handling = match state.may_own {
             true => P::KIND.handling_of_owner(&service, &settings),
             false => P::KIND.handling(&service, &settings),
@@ -300,6 +304,10 @@ impl<P: Product> Engine<P> {
         let unread = std::mem::take(&mut sighting.unread);
         let before = case.state.known.take();
         if !steps.is_empty() {
+            let turn = match prepared.turn.take() {
+                None => self.preparer.turns.take(P::facts(&prepared.goal).named).await,
+                turn => turn,
+            };
             // Until the outcome is certain, no observed state is stored: the reconcile can be cancelled.
             case.state.changed_at = Some(Instant::now());
             self.preparer.states.replace(&case.service.key, case.state.clone());
@@ -318,6 +326,12 @@ impl<P: Product> Engine<P> {
             };
             let before = Inventory::of(&*sighting.observed);
             execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;
+            if execution.changes_balancer && P::look_again(&sighting.observed).is_some() {
+                tokio::spawn(async move {
+                    tokio::time::sleep(BEING_CHANGED).await;
+                    drop(turn);
+                });
+            }
             self.deleted.fetch_add(execution.deleted, Ordering::Relaxed);
             case.state.changed_at = Some(Instant::now());
             let after = Inventory::of(&*sighting.observed);

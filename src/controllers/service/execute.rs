@@ -26,6 +26,8 @@ pub(crate) struct Execution<O> {
     pub(crate) done: Vec<String>,
     /// How many of them deleted something.
     pub(crate) deleted: usize,
+    /// Whether any of them changed more than server groups.
+    pub(crate) changes_balancer: bool,
     pub(crate) failures: Failures,
     /// Operations whose outcome is unknown.
     pub(crate) uncertain: Vec<O>,
@@ -40,6 +42,7 @@ impl<O> Default for Execution<O> {
         Self {
             done: Vec::new(),
             deleted: 0,
+            changes_balancer: false,
             failures: Failures::default(),
             uncertain: Vec::new(),
             refused_backends: Vec::new(),
@@ -133,6 +136,7 @@ impl<P: Product> Executor<'_, P> {
                     P::apply(observed, &step.operation, &answer);
                     queue.done(&step);
                     execution.deleted += usize::from(step.destroys);
+                    execution.changes_balancer |= !matches!(step.target, Target::Group(_));
                     execution.done.push(line);
                 }
                 Err(fault) => {

@@ -87,8 +87,7 @@ pub(super) enum Presence {
     Unmarked(String),
 }
 
-/// Everything that a reconcile of a Service will do. It holds the lock of the load balancer, so that Services which share one
-/// are prepared one after the other.
+/// Everything that a reconcile of a Service will do.
 pub(super) struct Prepared<P: Product> {
     pub(super) goal: P::Goal,
     pub(super) references: Option<References>,
@@ -98,7 +97,8 @@ pub(super) struct Prepared<P: Product> {
     pub(super) is_drift: bool,
     /// Jobs of an earlier reconcile that failed.
     pub(super) failed_jobs: Vec<(String, Fault)>,
-    _locks: Vec<OwnedMutexGuard<()>>,
+    /// Held by a plan that takes over what another Service could take over, too.
+    pub(super) turn: Option<OwnedMutexGuard<()>>,
 }
 
 type Seen<P> = (Sighting<<P as Product>::Observed>, Plan<<P as Product>::Operation>);
@@ -112,7 +112,7 @@ pub(super) struct Preparer<P: Product> {
     pub(super) drift: DriftSchedule,
     pub(super) account: AccountCheck,
     pub(super) resolver: Resolver,
-    pub(super) locks: Locks,
+    pub(super) turns: Turns,
 }
 
 impl<P: Product> Preparer<P> {
@@ -158,7 +158,6 @@ impl<P: Product> Preparer<P> {
         wanted: Wanted<P>,
     ) -> Result<Prepared<P>, ReconcileError> {
         let Wanted { mut goal, references, depth } = wanted;
-        let mut locks = vec![self.locks.lock(&P::facts(&goal).lock()).await];
         self.product.resolve(&mut goal).await?;
         let is_continued = case.state.known.as_ref().is_some_and(Known::is_recent) && self.is_under_way(case);
         let failed_jobs = self.settle(case).await?;
@@ -175,14 +174,16 @@ impl<P: Product> Preparer<P> {
         };
         let (mut sighting, mut plan) = match seen {
             Some(seen) => seen,
-            None => self.read_whole(case, &mut goal, &mut locks).await?,
+            None => self.read_whole(case, &mut goal).await?,
         };
-        if !plan.problems.is_empty()
-            && self.note_vanished(&mut goal, &sighting.observed).await
-            && self.diff(case, &goal, &sighting.observed).problems != plan.problems
-        {
-            // What is changed then was not what the reads were for.
-            (sighting, plan) = self.read_whole(case, &mut goal, &mut locks).await?;
+        if !plan.problems.is_empty() && self.note_vanished(&mut goal, &sighting.observed).await {
+            plan = self.diff(case, &goal, &sighting.observed);
+        }
+        let mut turn = None;
+        if plan.takes_over {
+            // Another Service can have taken it over since it was read.
+            turn = self.turns.take(P::facts(&goal).named).await;
+            (sighting, plan) = self.read_whole(case, &mut goal).await?;
         }
         case.state.edited &= !(sighting.is_thorough && sighting.unread.is_empty());
         let compared = known.filter(|_| matches!(depth, Depth::Edited | Depth::Lists { .. }));
@@ -191,7 +192,7 @@ impl<P: Product> Preparer<P> {
             // Where a part that is wanted only now had not been read, the plan says that it is not known.
             before.steps.is_empty() && before.problems == plan.problems
         });
-        Ok(Prepared { goal, references, sighting, plan, is_drift, failed_jobs, _locks: locks })
+        Ok(Prepared { goal, references, sighting, plan, is_drift, failed_jobs, turn })
     }
 
     /// Notes whose marks on a user's load balancer are of Services that no longer exist. Whether there are any.
@@ -340,12 +341,7 @@ impl<P: Product> Preparer<P> {
     }
 
     /// Finds the load balancer and reads what the diff needs.
-    async fn read_whole(
-        &self,
-        case: &mut Case<P::Observed>,
-        goal: &mut P::Goal,
-        locks: &mut Vec<OwnedMutexGuard<()>>,
-    ) -> Result<Seen<P>, ReconcileError> {
+    async fn read_whole(&self, case: &mut Case<P::Observed>, goal: &mut P::Goal) -> Result<Seen<P>, ReconcileError> {
         let read_at = Instant::now();
         let leaves = case.handling.removes();
         let is_first = !std::mem::replace(&mut case.state.looked_for, true);
@@ -362,10 +358,6 @@ impl<P: Product> Preparer<P> {
             _ => None,
         };
         let (mut observed, presence) = self.find(case, goal, due).await?;
-        if let Presence::Unmarked(id) = &presence {
-            // Other Services may use it, too.
-            locks.push(self.locks.lock(id).await);
-        }
         let Completed { shows_all_made, unread } =
             self.product.complete(goal, &mut observed, None, &case.search(P::KIND, due)).await?;
         if presence == Presence::Present {
@@ -482,19 +474,21 @@ impl<O> Case<O> {
     }
 }
 
-/// Serialises work on one load balancer, also when several Services share it.
+/// Whose turn it is to write to a load balancer that several Services can share: the cloud carries out one change at a time, and
+/// refuses others meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct Locks(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
+pub(super) struct Turns(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
 
-impl Locks {
-    async fn lock(&self, load_balancer: &str) -> OwnedMutexGuard<()> {
-        let lock = {
-            let mut locks = self.0.lock();
-            if locks.len() > 64 {
-                locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+impl Turns {
+    /// Waits for the turn. None is needed for a load balancer that is made for the Service alone.
+    pub(super) async fn take(&self, shared: Option<&str>) -> Option<OwnedMutexGuard<()>> {
+        let turn = {
+            let mut turns = self.0.lock();
+            if turns.len() > 64 {
+                turns.retain(|_, turn| Arc::strong_count(turn) > 1);
             }
-            locks.entry(load_balancer.to_owned()).or_default().clone()
+            turns.entry(shared?.to_owned()).or_default().clone()
         };
-        lock.lock_owned().await
+        Some(turn.lock_owned().await)
     }
 }

@@ -284,11 +284,6 @@ impl<'a> Facts<'a> {
         held.chain(self.applies).cloned().collect()
     }
 
-    /// What names the load balancer among those that writes go to.
-    pub(crate) fn lock(&self) -> String {
-        self.named.map_or_else(|| self.owner.default_name(), str::to_owned)
-    }
-
     /// Whether it is the load balancer that the goal is about.
     pub(crate) fn is_about(&self, instance: &TaggedInstance<'_>) -> bool {
         match self.named {

@@ -121,7 +121,9 @@ fn is_place(path: &str, key: &str, kind: Kind) -> bool {
         None if at == "domains" => *collection == "domain_extensions",
         None => *collection == balancers && own(rest, at),
     }) || (is_fixed && *collection == balancers && rest.first().is_some_and(|part| !PARTS.contains(part)))
-        || (suffix == "resource-group-id" && *collection == groups && rest == ["resource_group"])
+        || (suffix == "resource-group-id"
+            && [groups, "security_groups"].contains(collection)
+            && rest == ["resource_group"])
         || (is_fixed && *collection == "services" && rest.starts_with(&["status", "conditions"]))
 }
 

@@ -103,7 +103,20 @@ impl Watcher {
             self.now = self.wrong(place);
             self.since.retain(|what, _| self.now.contains_key(what));
         }
+        if self.lasting().is_empty() {
+            return;
+        }
+        // Jobs of the cloud end without a call.
+        self.now = self.wrong(place);
+        self.since.retain(|what, _| self.now.contains_key(what));
+        let lasting = self.lasting();
+        self.found.extend(lasting);
+    }
+
+    /// What has been wrong for longer than it may be.
+    fn lasting(&mut self) -> Vec<String> {
         let calm = self.disturbed.map(|since| since.elapsed());
+        let mut lasting = Vec::new();
         for (what, limit) in &self.now {
             let since = *self.since.entry(what.clone()).or_insert_with(Instant::now);
             let lasts = calm.map_or_else(
@@ -111,9 +124,10 @@ impl Watcher {
                 |calm| if *limit < GONE { since.elapsed() } else { calm.min(since.elapsed()) },
             );
             if lasts > *limit {
-                self.found.insert(format!("{what} for more than {} s", limit.as_secs()));
+                lasting.push(format!("{what} for more than {} s", limit.as_secs()));
             }
         }
+        lasting
     }
 
     /// What is wrong now, and how long it may last.
