@@ -71,6 +71,9 @@ pub(super) const BY_ACTION: &[(&str, &[&str], FaultKind)] = &[
     // Servers leave the groups of network load balancers when their instances are released.
     ("ResourceNotFound.BackendServer", &["RemoveServersFromServerGroup", "UpdateServerGroupServersAttribute"], Busy),
     ("ResourceInUse.IP", &[], Rejected),
+    // A backend is not running, or its interface is being changed: neither says anything about the others.
+    ("ObtainIpFail", &["CreateVServerGroup", "AddVServerGroupBackendServers"], Rejected),
+    ("IncorrectStatus.Eni", &["AddServersToServerGroup"], Rejected),
 ];
 
 #[cfg(test)]
