@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use sim::cluster::{NodeSpec, Version};
+use sim::cloud::Fault;
+use sim::cluster::{Endpoint, NodeSpec, Version};
 use sim::testbed::{REGION, Testbed, instance};
 use tokio::time::Instant;
 
@@ -18,10 +19,15 @@ const REFUSED: usize = 25;
 
 /// Four nodes that can be backends, and many that cannot.
 async fn testbed() -> Testbed {
+    testbed_of(4, |number| format!("i-nowhere-{number}")).await
+}
+
+/// So many nodes that can be backends, and many that cannot, on instances with these ids.
+async fn testbed_of(good: u8, bad: impl Fn(usize) -> String) -> Testbed {
     let testbed = Testbed::open(Version::NEWEST).await.unwrap();
-    (1..=4).for_each(|number| add_node(&testbed, number));
+    (1..=good).for_each(|number| add_node(&testbed, number));
     for number in 0..REFUSED {
-        let node = NodeSpec::new(&format!("bad-{number}")).provider_id(&format!("{REGION}.i-nowhere-{number}"));
+        let node = NodeSpec::new(&format!("bad-{number}")).provider_id(&format!("{REGION}.{}", bad(number)));
         testbed.cluster.add_node(&node).unwrap();
     }
     testbed
@@ -55,6 +61,18 @@ async fn until(what: &str, within: Duration, is_so: impl Fn() -> bool) {
         assert!(began.elapsed() < within, "not within {} s: {what}", within.as_secs());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// Whether a listener takes traffic for which there is no backend.
+fn serves_nothing(kind: Kind, testbed: &Testbed) -> bool {
+    testbed.cloud.look(|cloud| match kind {
+        Kind::Classic => cloud.load_balancers.values().any(|lb| {
+            lb.listeners.values().any(|it| lb.groups.get(&it.group).is_none_or(|group| group.backends.is_empty()))
+        }),
+        Kind::Network => cloud.nlb.balancers.values().any(|lb| {
+            lb.listeners.values().any(|it| cloud.nlb.groups.get(&it.group).is_none_or(|group| group.servers.is_empty()))
+        }),
+    })
 }
 
 /// Calls about backends that were refused since the last look.
@@ -125,4 +143,175 @@ fn an_edit_asks_for_another_try_and_what_is_taken_now_serves() {
         };
         until("it serves", 3 * MINUTE, serves).await;
     });
+}
+
+/// Good and bad nodes in turn are the worst case for whoever searches in halves.
+#[test]
+fn a_new_service_is_served_by_all_good_nodes_within_seconds() {
+    let orders: [fn(usize) -> String; 3] = [
+        |number| format!("i-play-{}-gone-{number}", number % 6 + 1),
+        |number| format!("i-gone-{number}"),
+        |number| format!("i-zone-{number}"),
+    ];
+    for kind in Kind::BOTH {
+        for (order, bad) in orders.into_iter().enumerate() {
+            on_a_clock_of_its_own(0, async move {
+                let testbed = testbed_of(6, bad).await;
+                let _product = Product::start(&testbed, &["service", "nlb"], MORE);
+                // Each addition to a network load balancer is a job.
+                let soon = if kind == Kind::Network { 4 * SOON } else { SOON };
+                served(kind, &testbed, ("web", &[80]), (soon, &format!("{kind:?}, order {order}"))).await;
+                served(kind, &testbed, ("api", &[80]), (soon, &format!("{kind:?}, order {order}, the next"))).await;
+                assert_eq!(testbed.cloud.complaints(), Vec::<String>::new());
+            });
+        }
+    }
+}
+
+#[test]
+fn each_port_of_a_new_service_is_served_within_seconds() {
+    for kind in Kind::BOTH {
+        on_a_clock_of_its_own(0, async move {
+            let testbed = testbed_of(6, |number| format!("i-play-{}-gone-{number}", number % 6 + 1)).await;
+            let _product = Product::start(&testbed, &["service", "nlb"], MORE);
+            // The quota of a minute is not enough to find out which nodes can be backends of a classic load balancer.
+            served(kind, &testbed, ("web", &[80, 81, 82]), (MINUTE + SOON, &format!("{kind:?}"))).await;
+        });
+    }
+}
+
+/// A new Service is served by six nodes within this time, and no listener leads to nothing meanwhile.
+async fn served(kind: Kind, testbed: &Testbed, (name, ports): (&str, &[u16]), (within, what): (Duration, &str)) {
+    let count = kind.groups(testbed).len() + ports.len();
+    kind.expose(testbed, name, ports, &[1]);
+    let all_nodes = json!({"spec": {"externalTrafficPolicy": "Cluster"}});
+    testbed.cluster.patch("Service", "default", name, &all_nodes).unwrap();
+    let leads = || {
+        assert!(!serves_nothing(kind, testbed), "{what}: a listener leads to nothing");
+        has_address(kind, testbed, name) && kind.groups(testbed).len() == count
+    };
+    until(&format!("{what}: it has an address"), 2 * SOON, leads).await;
+    until(what, within, || leads() && kind.all_lead_to(testbed, &[1, 2, 3, 4, 5, 6])).await;
+}
+
+#[test]
+fn all_nodes_that_were_refused_elsewhere_are_tried_before_a_new_service_is_published() {
+    for kind in Kind::BOTH {
+        on_a_clock_of_its_own(0, async move {
+            let testbed = testbed_of(1, |number| format!("i-late-{number}")).await;
+            let _product = Product::start(&testbed, &["service", "nlb"], MORE);
+            expose(kind, &testbed, "web");
+            until("it is served", 4 * SOON, || has_address(kind, &testbed, "web")).await;
+            testbed.cloud.add_instance("i-late-24", "late-24", "vsw-i", "192.168.0.77");
+            kind.expose(&testbed, "late", &[80], &[]);
+            let endpoints: Vec<Endpoint> =
+                (0..25).map(|number| Endpoint::ready([10, 98, number, 10].into(), &format!("bad-{number}"))).collect();
+            testbed.cluster.set_endpoints("default", "late", &endpoints).unwrap();
+            let leads_there = || {
+                kind.groups(&testbed).iter().any(|group| group.len() == 1 && group.first().unwrap().0 == "i-late-24")
+            };
+            until("the next one is served", 4 * SOON, || {
+                assert!(!serves_nothing(kind, &testbed), "{kind:?}: a listener leads to nothing");
+                has_address(kind, &testbed, "late") && leads_there()
+            })
+            .await;
+        });
+    }
+}
+
+/// What the cloud can say of one backend.
+const REFUSALS: [(Kind, &[&str]); 2] = [
+    (
+        Kind::Classic,
+        &[
+            "ObtainIpFail",
+            "InvalidServerId.NotExist",
+            "ResourceNotFound.vServers",
+            "IncorrectStatus.RSByPassToas",
+            "NetworkConflict",
+            "Mismatched.ZoneId",
+            "RspoolVipExist",
+            "OperationFailed.InsufficientResources",
+            "NeverSeenBefore",
+        ],
+    ),
+    (
+        Kind::Network,
+        &[
+            "ResourceNotFound.Ecs",
+            "ResourceNotFound.BackendServer",
+            "IncorrectStatus.Eni",
+            "Mismatch.VpcId",
+            "ResourceInUse.IP",
+            "ResourceNotEnough.VSwitchIp",
+            "NeverSeenBefore",
+        ],
+    ),
+];
+
+#[test]
+fn whatever_the_cloud_says_of_one_backend_costs_that_backend_alone() {
+    for (kind, codes) in REFUSALS {
+        for code in codes {
+            on_a_clock_of_its_own(0, costs_that_backend_alone(kind, code));
+            on_a_clock_of_its_own(0, costs_no_address(kind, code));
+        }
+    }
+}
+
+/// Three nodes, of which the second is refused so, and its instance.
+async fn refusing(kind: Kind, code: &str) -> (Testbed, String) {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    (1..=3).for_each(|number| add_node(&testbed, number));
+    let refuse = |action: &str, name: String, value: String| {
+        testbed.cloud.faults().matching(action, [(name, value)].into(), Fault::code(code), None);
+    };
+    let bad = instance(2);
+    match kind {
+        Kind::Classic => ["CreateVServerGroup", "AddVServerGroupBackendServers"]
+            .into_iter()
+            .for_each(|action| refuse(action, "BackendServers".to_owned(), format!("*\"{bad}\"*"))),
+        Kind::Network => (1..=3)
+            .for_each(|place| refuse("AddServersToServerGroup", format!("Servers.{place}.ServerId"), bad.clone())),
+    }
+    (testbed, bad)
+}
+
+/// Although it is the only backend.
+async fn costs_no_address(kind: Kind, code: &'static str) {
+    let (testbed, _) = refusing(kind, code).await;
+    let _product = Product::start(&testbed, &["service", "nlb"], MORE);
+    kind.expose(&testbed, "web", &[80], &[2]);
+    until(&format!("{kind:?}, {code}: it has an address"), 4 * SOON, || has_address(kind, &testbed, "web")).await;
+    tokio::time::sleep(10 * MINUTE).await;
+    let calls = refused(&testbed);
+    assert!(calls <= 6, "{kind:?}, {code}: {calls} refused calls in ten minutes");
+}
+
+async fn costs_that_backend_alone(kind: Kind, code: &'static str) {
+    let (testbed, bad) = refusing(kind, code).await;
+    let _product = Product::start(&testbed, &["service", "nlb"], MORE);
+    expose(kind, &testbed, "web");
+    until(&format!("{kind:?}, {code}: it is served"), 4 * SOON, || {
+        has_address(kind, &testbed, "web") && all_hold(kind, &testbed, 1, &[1, 3])
+    })
+    .await;
+    let told = || {
+        let events = testbed.cluster.list("Event").into_iter();
+        events
+            .filter_map(|it| it["message"].as_str().map(str::to_owned))
+            .any(|it| it.contains(&bad) && it.contains(code))
+    };
+    until(&format!("{kind:?}, {code}: the backend is named"), 4 * SOON, told).await;
+    add_node(&testbed, 4);
+    until(&format!("{kind:?}, {code}: the others follow"), SOON, || all_hold(kind, &testbed, 1, &[1, 3, 4])).await;
+    refused(&testbed);
+    tokio::time::sleep(10 * MINUTE).await;
+    let calls = refused(&testbed);
+    assert!(calls <= 5, "{kind:?}, {code}: {calls} refused calls in ten minutes");
+    testbed.cloud.faults().clear();
+    until(&format!("{kind:?}, {code}: it serves in the end"), 11 * MINUTE, || {
+        all_hold(kind, &testbed, 1, &[1, 2, 3, 4])
+    })
+    .await;
 }

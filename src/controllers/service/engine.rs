@@ -46,6 +46,11 @@ const BEING_CHANGED: Duration = Duration::from_millis(250);
 /// After this time, the nodes that existed at the start are initialised, and identify the account.
 const NODES_COME_UP: Duration = Duration::from_secs(2);
 
+/// How many additions may be refused in one run, so that the search for the backends to blame holds up nothing else for long.
+const MOST_REFUSED: usize = 30;
+/// So long clients wait for the address of a new Service: where the cloud refuses backends, one that serves is enough for it.
+const NEW: Duration = Duration::from_secs(30);
+
 /// What all reconciles of one leadership term share.
 #[derive(Debug)]
 pub(super) struct Engine<P: Product> {
@@ -69,7 +74,8 @@ struct Outcome<P: Product> {
 impl<P: Product> Outcome<P> {
     /// Whether the desired state was reached.
     fn is_complete(&self) -> bool {
-        self.execution.failures.is_empty() && self.waits.is_none() && self.look_again().is_none()
+        let is_done = self.execution.failures.is_empty() && !self.execution.put_off;
+        is_done && self.waits.is_none() && self.look_again().is_none()
     }
 
     /// The creation of the load balancer, if it waits for its turn.
@@ -311,6 +317,7 @@ impl<P: Product> Engine<P> {
             // Until the outcome is certain, no observed state is stored: the reconcile can be cancelled.
             case.state.changed_at = Some(Instant::now());
             self.preparer.states.replace(&case.service.key, case.state.clone());
+            let is_new = case.service.ingress.is_empty() && case.state.now() < NEW;
             let executor = Executor {
                 product: &self.preparer.product,
                 fence: &self.context.fence,
@@ -321,8 +328,8 @@ impl<P: Product> Engine<P> {
                     namespace: number_of(&case.service.key.namespace),
                     ..Priority::default()
                 },
-                budget: &self.preparer.states.budget,
                 stocked: stocked(P::facts(&prepared.goal).groups, sighting.observed.groups()),
+                most_refused: if is_new { 1 } else { MOST_REFUSED },
             };
             let before = Inventory::of(&*sighting.observed);
             execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;
@@ -344,7 +351,8 @@ impl<P: Product> Engine<P> {
         execution.failures.refused.append(&mut prepared.failed_jobs);
         let read = |fault| ("look at the load balancer".to_owned(), fault);
         execution.failures.refused.extend(unread.into_iter().map(read));
-        case.state.refusals.note(std::mem::take(&mut execution.refused_backends));
+        let again = case.state.refusals.note(std::mem::take(&mut execution.refused_backends));
+        self.preparer.states.budget.spend(&case.service.uid, again);
         let (groups, observed) = (P::facts(&prepared.goal).groups, &prepared.sighting.observed);
         // Backends of a pending job are not in the group yet.
         let is_under_way = P::look_again(observed).is_some();
@@ -522,7 +530,7 @@ impl<P: Product> Engine<P> {
         }
         self.forget_applied(case, prepared).await?;
         case.state.unanswered = false;
-        let is_whole = case.state.refusals.is_empty();
+        let is_whole = case.state.refusals.is_empty() && !execution.put_off;
         if is_whole && (changed || asked || !execution.done.is_empty()) {
             self.reporter.ensured(service, id, &execution.done);
         }
@@ -537,7 +545,8 @@ impl<P: Product> Engine<P> {
         }
         let waiting_pods = outcome.prepared.references.as_ref().map_or(0, |references| references.waiting_pods);
         let drift = self.preparer.drift.until_next(&case.settings.service);
-        let again = case.state.refusals.again_in(self.preparer.states.budget.pause());
+        let refused = case.state.refusals.again_in(self.preparer.states.budget.pause(&case.service.uid));
+        let again = if outcome.execution.put_off { Some(Duration::from_secs(1)) } else { refused };
         let soonest = [drift, readiness::look_again(waiting_pods), case.state.creations.read_again_in(), again]
             .into_iter()
             .flatten()

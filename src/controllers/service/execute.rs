@@ -12,12 +12,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::product::{CreationToken, Product, Write};
-use super::refusals::{RefusalBudget, RefusedCall};
+use super::refusals::RefusedCall;
 use crate::alibaba::{Fault, FaultKind, Priority, Purpose};
 use crate::fence::{Fence, NotLeading, WRITE_TIME};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::steps::{Operation, RefusedBackends, Room, Step, Target};
 use crate::telemetry::activity;
+
+/// After so many refused additions it is likely that most backends are refused: each alone then costs fewer calls than halves.
+const MANY_REFUSED: usize = 3;
+/// Neighbours often share a fate, so that the search goes over them in steps of this width.
+const STRIDE: usize = 5;
 
 /// What came of a plan.
 #[derive(Debug)]
@@ -31,8 +36,10 @@ pub(crate) struct Execution<O> {
     pub(crate) failures: Failures,
     /// Operations whose outcome is unknown.
     pub(crate) uncertain: Vec<O>,
-    /// Backends that the cloud refused, or that were not tried by themselves after it had refused all of them together.
+    /// Backends that the cloud refused, each by itself.
     pub(crate) refused_backends: Vec<RefusedCall>,
+    /// Whether backends are left for the next run, which begins soon.
+    pub(crate) put_off: bool,
     /// What was decided on the way, for the user: which vSwitch was full, for example.
     pub(crate) remarks: Vec<String>,
 }
@@ -46,6 +53,7 @@ impl<O> Default for Execution<O> {
             failures: Failures::default(),
             uncertain: Vec::new(),
             refused_backends: Vec::new(),
+            put_off: false,
             remarks: Vec::new(),
         }
     }
@@ -109,7 +117,8 @@ pub(crate) struct Executor<'a, P: Product> {
     pub(crate) token: CreationToken,
     /// Tells the Service and its namespace from others that share quotas with it.
     pub(crate) priority: Priority,
-    pub(crate) budget: &'a RefusalBudget,
+    /// After so many refused additions, further ones to groups that hold a backend are left for the next run.
+    pub(crate) most_refused: usize,
     /// Server groups that may lose what is not wanted although others cannot be added.
     pub(crate) stocked: BTreeSet<Target>,
 }
@@ -126,6 +135,13 @@ impl<P: Product> Executor<'_, P> {
         while let Some(step) = queue.next() {
             if P::must_wait(observed, &step) {
                 queue.failed.insert(step.target);
+                continue;
+            }
+            let adds = step.operation.adds().to_vec();
+            let is_bare = is_bare(observed, &step.target);
+            if !adds.is_empty() && !is_bare && queue.refusals >= self.most_refused {
+                execution.put_off = true;
+                queue.short.insert(step.target);
                 continue;
             }
             let line = format!("{} ({})", step.operation, step.reason);
@@ -157,9 +173,8 @@ impl<P: Product> Executor<'_, P> {
                         queue.steps.push_front(Step { operation, ..step });
                         continue;
                     }
-                    let adds = step.operation.adds().to_vec();
-                    let may_split = fault.kind != FaultKind::Rejected || adds.is_empty() || self.budget.spend();
-                    match queue.refused(step, fault.kind, may_split) {
+                    queue.refusals += usize::from(!adds.is_empty());
+                    match queue.refused(step, fault.kind, is_bare) {
                         Refused::Retried => {}
                         Refused::Step => execution.failures.refused.push((line, fault)),
                         Refused::Backends => execution.refused_backends.push(RefusedCall { backends: adds, fault }),
@@ -194,13 +209,15 @@ struct StepQueue<'a, O> {
     stocked: &'a BTreeSet<Target>,
     /// What failed, or has to wait.
     failed: BTreeSet<Target>,
-    /// Groups that lack a backend and are not stocked, so that none is taken out of them.
+    /// Groups that lack a backend and are not stocked, or get one in the next run, so that none is taken out of them.
     short: BTreeSet<Target>,
     /// Groups to which nothing can be added now, so that no listener is pointed at them.
     unfilled: BTreeSet<Target>,
     /// Backends for which there was no room; they get a second chance once others have left.
     without_room: Vec<Step<O>>,
     made_room: bool,
+    /// How many additions were refused.
+    refusals: usize,
 }
 
 impl<'a, O: Operation> StepQueue<'a, O> {
@@ -213,6 +230,7 @@ impl<'a, O: Operation> StepQueue<'a, O> {
             unfilled: BTreeSet::new(),
             without_room: Vec::new(),
             made_room: false,
+            refusals: 0,
         }
     }
 
@@ -243,8 +261,8 @@ impl<'a, O: Operation> StepQueue<'a, O> {
         self.made_room |= step.operation.room() == Room::Makes;
     }
 
-    /// Decides what a refused step means for the rest. `may_split` says whether the backends to blame may be searched for.
-    fn refused(&mut self, step: Step<O>, kind: FaultKind, may_split: bool) -> Refused {
+    /// Decides what a refused step means for the rest. A group that is bare is best served by any one backend, soon.
+    fn refused(&mut self, step: Step<O>, kind: FaultKind, is_bare: bool) -> Refused {
         // Without the permission to change backends, parts are refused as well.
         if is_out_of_order(kind) || (kind == FaultKind::Denied && step.operation.backends_of().is_some()) {
             self.keep_back(step);
@@ -269,7 +287,9 @@ impl<'a, O: Operation> StepQueue<'a, O> {
         // So are those of a group that is made with its backends.
         let is_denied = adds && kind == FaultKind::Denied;
         match step.operation.refused_backends() {
-            RefusedBackends::TryParts(parts) if !is_denied && (may_split || creates) => {
+            RefusedBackends::TryParts(halves) if !is_denied => {
+                let in_singles = adds && !creates && (is_bare || self.refusals >= MANY_REFUSED);
+                let parts = if in_singles { singles(&step.operation) } else { halves.into() };
                 parts.into_iter().rev().for_each(|operation| self.steps.push_front(part(operation)));
                 Refused::Retried
             }
@@ -277,7 +297,7 @@ impl<'a, O: Operation> StepQueue<'a, O> {
                 if matches!(refused, RefusedBackends::OneAddition) && !self.stocked.contains(&step.target) {
                     self.short.insert(step.target);
                 }
-                if kind == FaultKind::Rejected && adds { Refused::Backends } else { Refused::Step }
+                if adds { Refused::Backends } else { Refused::Step }
             }
             _ => {
                 self.keep_back(step);
@@ -309,6 +329,20 @@ enum Refused {
     Step,
     /// The backends that it adds are left out.
     Backends,
+}
+
+/// Additions of one backend each.
+fn singles<O: Operation>(operation: &O) -> Vec<O> {
+    let backends = operation.adds();
+    let spread = (0..STRIDE).flat_map(|first| backends.iter().skip(first).step_by(STRIDE));
+    spread.filter_map(|backend| operation.adding(vec![backend.clone()])).collect()
+}
+
+/// Whether the target is a server group without backends.
+fn is_bare<O: ObservedModel>(observed: &O, target: &Target) -> bool {
+    let Target::Group(group) = target else { return false };
+    let group = observed.group_id(group).and_then(|id| observed.groups().get(id));
+    group.is_none_or(|group| group.members().is_empty())
 }
 
 /// Whether the remaining steps would be based on a guess, or would only meet the same fault. What is gone was believed to be

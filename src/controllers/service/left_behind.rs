@@ -16,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 use super::creations::Made;
 use super::execute::Executor;
 use super::product::{CreationToken, ListedBy, Product, Search};
-use super::refusals::RefusalBudget;
 use crate::alibaba::{CloudClient, Fault, Priority};
 use crate::controllers::orphan::Orphan;
 use crate::fence::Fence;
@@ -137,7 +136,7 @@ async fn removal<P: Product>(
 
 impl<P: Product> LeftBehind<P> {
     async fn remove(&self, fence: &Fence) -> Result<(), String> {
-        let (stop, budget) = (CancellationToken::new(), RefusalBudget::default());
+        let stop = CancellationToken::new();
         let mut last = String::new();
         for _ in 0..LOOKS {
             let read = removal(&*self.product, &self.service, &self.settings).await;
@@ -151,7 +150,7 @@ impl<P: Product> LeftBehind<P> {
                 stop: &stop,
                 token: CreationToken::default(),
                 priority: Priority::default(),
-                budget: &budget,
+                most_refused: 0,
                 stocked: BTreeSet::new(),
             };
             last = executor.run(plan.steps, &mut observed).await.failures.to_string();

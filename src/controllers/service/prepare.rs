@@ -221,7 +221,8 @@ impl<P: Product> Preparer<P> {
         if plan.steps.iter().any(|step| !step.operation.adds().is_empty()) {
             let suspects = self.states.refused_servers();
             let stocked = stocked(P::facts(goal).groups, observed.groups());
-            case.state.refusals.sort_out(&mut plan, &suspects, &stocked, self.states.budget.left());
+            let budget = self.states.budget.left(&case.service.uid);
+            case.state.refusals.sort_out(&mut plan, &suspects, &stocked, budget);
         }
         plan
     }

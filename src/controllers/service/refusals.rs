@@ -1,9 +1,9 @@
 //! Backends that the cloud refused, of one Service.
 //!
-//! A batch that is refused is tried in halves until it is known which backends are to blame. What that may cost is limited
-//! ([`RefusalBudget`]); the rest of such a batch, and what was refused by itself, is left out of plans for a while. Then each
-//! is tried by itself, so that it holds up no other. So are backends on servers that the cloud refused for another Service: it
-//! may refuse them here, too, though a load balancer elsewhere proves nothing.
+//! A batch that is refused is tried in parts until it is known which backends are to blame. Those are left out of plans for a
+//! while. Then each is tried by itself, so that it holds up no other. So are backends on servers that the cloud refused for
+//! another Service: it may refuse them here, too, though a load balancer elsewhere proves nothing. How many of these calls may
+//! be refused is limited ([`RefusalBudget`]), except where a group has no other backend.
 //!
 //! Where the cloud takes a batch and fails to add it afterwards, the halves are tried in later runs, as each is a job of its
 //! own. Nothing is taken out of a group of which a backend is left out, if what it replaces would be lost; a group that holds a
@@ -25,8 +25,10 @@ use crate::telemetry::alarms::named;
 
 /// How long a backend that was refused is left out.
 const LEFT_OUT: Backoff = Backoff { first: Duration::from_secs(120), longest: Duration::from_secs(600) };
-/// Calls that may be refused within [`WINDOW`] while the backends to blame are searched for, for all Services together.
+/// Calls with backends that were refused before, or elsewhere, that may be refused within [`WINDOW`]: for all Services together,
+/// and for one of them.
 const MOST_REFUSED: usize = 20;
+const SHARE: usize = 10;
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// What is left out of a Service's load balancer for now.
@@ -53,7 +55,7 @@ pub(crate) struct RefusedCall {
 
 impl Refusals {
     /// Takes out of a plan what is left out for now. What has its turn is tried by itself, after the others: at most `budget`
-    /// of them. `suspects` are servers that were refused elsewhere.
+    /// of them, and all where nothing else is to serve. `suspects` are servers that were refused elsewhere.
     pub(super) fn sort_out<O: Operation>(
         &mut self,
         plan: &mut Plan<O>,
@@ -62,9 +64,14 @@ impl Refusals {
         mut budget: usize,
     ) {
         let mut short: BTreeSet<Target> = BTreeSet::new();
+        let is_open = |all: &Self, it: &Backend| all.0.contains_key(&it.key) || suspects.contains(&it.key.server_id);
+        let has_others = |step: &&Step<O>| step.operation.adds().iter().any(|it| !is_open(self, it));
+        let served = plan.steps.iter().filter(has_others).map(|step| step.target.clone());
+        let served: BTreeSet<Target> = served.chain(stocked.iter().cloned()).collect();
         for step in std::mem::take(&mut plan.steps) {
-            let is_open = |it: &&Backend| self.0.contains_key(&it.key) || suspects.contains(&it.key.server_id);
-            let (doubtful, rest): (Vec<_>, Vec<_>) = step.operation.adds().iter().partition(is_open);
+            let waits = |it: &&Backend| self.0.get(&it.key).is_some_and(|known| !known.is_due());
+            let is_left_out = |it: &&Backend| waits(it) || (served.contains(&step.target) && is_open(self, it));
+            let (doubtful, rest): (Vec<_>, Vec<_>) = step.operation.adds().iter().partition(is_left_out);
             if doubtful.is_empty() {
                 plan.steps.push(step);
                 continue;
@@ -112,9 +119,11 @@ impl Refusals {
         }
     }
 
-    /// Notes calls that were refused.
-    pub(super) fn note(&mut self, calls: Vec<RefusedCall>) {
+    /// Notes calls that were refused. Returns how many were about backends that had been in doubt.
+    pub(super) fn note(&mut self, calls: Vec<RefusedCall>) -> usize {
+        let mut again = 0;
         for RefusedCall { backends, fault } in calls {
+            again += usize::from(backends.iter().all(|backend| self.0.contains_key(&backend.key)));
             let alone = u32::from(backends.len() == 1);
             for backend in backends {
                 let known = self.0.entry(backend.key).or_insert_with(RefusedBackend::untried);
@@ -126,6 +135,7 @@ impl Refusals {
                 }
             }
         }
+        again
     }
 
     /// Forgets all but those that are still missing.
@@ -199,32 +209,30 @@ impl RefusedBackend {
     }
 }
 
-/// Limits how many calls are refused while the backends to blame are searched for.
+/// Limits how many calls are refused with backends that are in doubt, of which each Service has a share.
 #[derive(Debug, Default)]
-pub(crate) struct RefusalBudget(Mutex<VecDeque<Instant>>);
+pub(super) struct RefusalBudget(Mutex<VecDeque<(Instant, String)>>);
 
 impl RefusalBudget {
-    /// Notes a refused call. True if the search may go on.
-    pub(super) fn spend(&self) -> bool {
-        self.0.lock().push_back(Instant::now());
-        self.left() > 0
+    /// Notes refused calls for the Service with this uid.
+    pub(super) fn spend(&self, service: &str, calls: usize) {
+        self.0.lock().extend(std::iter::repeat_n((Instant::now(), service.to_owned()), calls));
     }
 
-    /// How many more calls may be refused now.
-    pub(super) fn left(&self) -> usize {
+    /// How many more calls may be refused for it now.
+    pub(super) fn left(&self, service: &str) -> usize {
         let mut calls = self.0.lock();
-        while calls.front().is_some_and(|call| call.elapsed() >= WINDOW) {
-            calls.pop_front();
-        }
-        MOST_REFUSED.saturating_sub(calls.len())
+        calls.retain(|(call, _)| call.elapsed() < WINDOW);
+        let own = calls.iter().filter(|(_, by)| by == service).count();
+        MOST_REFUSED.saturating_sub(calls.len()).min(SHARE.saturating_sub(own))
     }
 
     /// After which time calls may be refused again.
-    pub(super) fn pause(&self) -> Duration {
-        if self.left() > 0 {
+    pub(super) fn pause(&self, service: &str) -> Duration {
+        if self.left(service) > 0 {
             return Duration::ZERO;
         }
-        self.0.lock().front().map_or(Duration::ZERO, |first| WINDOW.saturating_sub(first.elapsed()))
+        self.0.lock().front().map_or(Duration::ZERO, |(first, _)| WINDOW.saturating_sub(first.elapsed()))
     }
 }
 
@@ -246,14 +254,14 @@ mod tests {
         RefusedCall { backends: servers.iter().copied().map(backend).collect(), fault }
     }
 
-    /// The servers that each step of the plan adds, after sorting out.
+    /// The servers that each step of the plan adds to a group that holds another one, after sorting out.
     fn tried(refusals: &mut Refusals, servers: &[&str], suspects: &[&str], budget: usize) -> Vec<Vec<String>> {
         let mut plan = Plan::default();
         let (group, backends) = (GroupRef::Named("g".to_owned()), servers.iter().copied().map(backend).collect());
         let operation = GroupOperation::AddBackends { group: group.clone(), backends };
-        plan.step(Write::Group(operation), Target::Group(group), [], "");
+        plan.step(Write::Group(operation), Target::Group(group.clone()), [], "");
         let suspects = suspects.iter().copied().map(Arc::from).collect();
-        refusals.sort_out(&mut plan, &suspects, &BTreeSet::new(), budget);
+        refusals.sort_out(&mut plan, &suspects, &[Target::Group(group)].into(), budget);
         let names = |step: &Step<Write>| step.operation.adds().iter().map(|it| it.key.server_id.to_string()).collect();
         plan.steps.iter().map(names).collect()
     }
@@ -331,11 +339,39 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn where_nothing_else_is_to_serve_what_was_refused_elsewhere_is_tried_at_once() {
+        let suspects = BTreeSet::from(["a", "b"].map(Arc::from));
+        let group = GroupRef::Named("g".to_owned());
+        let planned = |servers: &[&str], rest: &[&str]| {
+            let [first, rest] = [servers, rest].map(|names| names.iter().copied().map(backend).collect::<Vec<_>>());
+            let mut plan = Plan::default();
+            plan.step(
+                Write::CreateGroup { name: "g".to_owned(), backends: first },
+                Target::Group(group.clone()),
+                [],
+                "",
+            );
+            if !rest.is_empty() {
+                let more = GroupOperation::AddBackends { group: group.clone(), backends: rest };
+                plan.step(Write::Group(more), Target::Group(group.clone()), [], "");
+            }
+            Refusals::default().sort_out(&mut plan, &suspects, &BTreeSet::new(), 0);
+            plan.steps.iter().map(|step| step.operation.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(planned(&["a", "b"], &[]), ["create group g with a:30080*100, b:30080*100"]);
+        let others = ["create group g with no backends", "add to g: c:30080*100"];
+        assert_eq!(planned(&["a", "b"], &["c"]), others, "another batch has one that is to serve");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_budget_fills_up_again() {
         let budget = RefusalBudget::default();
-        let spent = (0..MOST_REFUSED).filter(|_| budget.spend()).count();
-        assert_eq!((spent, budget.left(), budget.pause()), (MOST_REFUSED - 1, 0, WINDOW));
+        budget.spend("web", SHARE);
+        assert_eq!((budget.left("web"), budget.pause("web")), (0, WINDOW));
+        assert_eq!((budget.left("api"), budget.pause("api")), (MOST_REFUSED - SHARE, Duration::ZERO));
+        budget.spend("api", MOST_REFUSED - SHARE);
+        assert_eq!((budget.left("late"), budget.pause("late")), (0, WINDOW));
         tokio::time::advance(WINDOW).await;
-        assert_eq!((budget.left(), budget.pause()), (MOST_REFUSED, Duration::ZERO));
+        assert_eq!((budget.left("web"), budget.pause("web")), (SHARE, Duration::ZERO));
     }
 }

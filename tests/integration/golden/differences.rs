@@ -47,7 +47,8 @@ intended.
   endpoints. The event `SyncLoadBalancerFailed` names all problems. No listener with a problem is created, and no load balancer while
   every port has one. As soon as one port is served, the address is published; the status has an error for each of the others.
 - What the cloud refuses keeps nothing else from its effect: a listener moves to the server group of a release before its settings
-  change, and a load balancer is created without tags that the cloud refuses.
+  change, and a load balancer is created without tags that the cloud refuses. A backend that the
+  cloud refuses keeps no other from serving.
 - A node leaves its server group as soon as its node port is no longer one of the Service. The status of a port without the node port
   that it needs has the error `alibabacloud.com/NodePortMissing`.
 - An endpoint without conditions is ready, as the Kubernetes API says; the official controller leaves it out. While no endpoint of a
@@ -132,7 +133,7 @@ controller gives them, with these differences:
   that it made.
 - Listeners, server groups, backends, security groups and rules without proof that they belong to the Service stay. So does a server
   group that has backends of others. With `force-override-listeners`, a user's listener is overridden as on a classic load balancer.
-- A listener is created, or changed to another server group, only after the cloud has added the backends to that group.
+- A listener is created, or changed to another server group, only after the cloud has added backends to that group.
 - `loadBalancerSourceRanges` take effect before the first listener is created: the security group gets its rules before the load
   balancer joins it. IPv6 ranges are enforced on dual-stack load balancers. If a step fails, an event reports it and no listener is
   created.

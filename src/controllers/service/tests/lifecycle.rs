@@ -26,7 +26,6 @@ use crate::controllers::service::execute::{self, Executor};
 use crate::controllers::service::find::{Found, find};
 use crate::controllers::service::product::{CreationToken, Product, Search};
 use crate::controllers::service::references::resolve;
-use crate::controllers::service::refusals::RefusalBudget;
 use crate::fence::fence;
 use crate::plan::clb::annotations::{Entry, Name};
 use crate::plan::clb::desire::addresses_to_resolve;
@@ -178,15 +177,14 @@ impl Side {
             service_uid: world.service.uid.clone(),
             incarnation: self.label.clone(),
         };
-        let budget = RefusalBudget::default();
         Executor {
             product: clb,
             fence: &fence,
             stop: &CancellationToken::new(),
             token,
             priority: Priority::default(),
-            budget: &budget,
             stocked: [].into(),
+            most_refused: usize::MAX,
         }
         .run(plan.steps, observed)
         .await
