@@ -29,7 +29,7 @@ use self::judge::{Exceptions, differences};
 use self::life::{Deed, Life, Pause, Step, fields, index, merge, node_ports, patch, service};
 use self::watcher::Watcher;
 use crate::end_state::Foreign;
-use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own};
+use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own, orphans};
 
 /// The class of Services with a network load balancer.
 const NETWORK_CLASS: &str = "alibabacloud.com/nlb";
@@ -351,9 +351,16 @@ async fn live(life: &Life, start: &Start) -> Result<(), String> {
             (since, seen, found) = (Instant::now(), (place.versions(), fresh.versions()), None);
         }
         if since.elapsed() > STAYS {
-            let look = || differences(&place.testbed, &fresh.testbed, &place.wanted, &exceptions);
-            let same = found.get_or_insert_with(look).is_empty();
-            if same || began.elapsed() > NEVER {
+            if found.is_none() {
+                let worlds = [&place.testbed, &fresh.testbed];
+                let mut differs = differences(worlds, &[], &place.wanted, &exceptions);
+                if !differs.is_empty() {
+                    let orphans = orphans(&place.testbed, &["service", "nlb"], CONFIG).await;
+                    differs = differences(worlds, &orphans, &place.wanted, &exceptions);
+                }
+                found = Some(differs);
+            }
+            if found.as_ref().is_some_and(Vec::is_empty) || began.elapsed() > NEVER {
                 break;
             }
         } else if began.elapsed() > NEVER + SOON {

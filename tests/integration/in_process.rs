@@ -15,8 +15,8 @@ use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::alibaba::{CloudClient, location};
 use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::{Origin, checked, load};
-use alicloud_ccm::controllers::Context;
-use alicloud_ccm::controllers::registry::CATALOG;
+use alicloud_ccm::controllers::registry::{CATALOG, CONTROLLERS};
+use alicloud_ccm::controllers::{Clients, Context};
 use alicloud_ccm::fence::fence;
 use alicloud_ccm::jitter;
 use alicloud_ccm::supervisor::{Supervisor, wanted};
@@ -27,6 +27,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use parking_lot::Mutex;
+use serde_json::Value;
 use sim::testbed::Testbed;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -148,6 +149,26 @@ impl Product {
         });
         Self { running, alarms: shown }
     }
+}
+
+/// What `gc` lists, as objects.
+pub(crate) async fn orphans(testbed: &Testbed, controllers: &[&str], more: &str) -> Vec<Value> {
+    let config = config(testbed, controllers, more, &[]);
+    let cluster = Cluster::with_client(client(&testbed.cluster), &config.kubernetes);
+    cluster.wait_ready().await;
+    let transport: Arc<dyn Transport> = Arc::new(InProcess(testbed.cloud.clone()));
+    let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
+    let location = location::resolve(&config.cloud, &metadata).await.unwrap();
+    let cloud = CloudClient::new(transport, &config.cloud, &location.region);
+    let clients = Clients { cluster, cloud, location };
+    let _watch = clients.cluster.services();
+    let mut found = Vec::new();
+    for find in CONTROLLERS.iter().filter_map(|row| row.orphans) {
+        let listed = find(&clients, &config).await;
+        assert_eq!(listed.problems, [""; 0]);
+        found.extend(listed.found.iter().map(|one| one.what.fields()));
+    }
+    found
 }
 
 fn config(testbed: &Testbed, controllers: &[&str], more: &str, set: &[&str]) -> checked::Config {

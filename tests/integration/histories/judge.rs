@@ -127,6 +127,16 @@ fn is_place(path: &str, key: &str, kind: Kind) -> bool {
         || (is_fixed && *collection == "services" && rest.starts_with(&["status", "conditions"]))
 }
 
+/// Whether it is a setting of the health checks of a listener that does not check: it is sent with a new listener, and not later.
+fn is_unchecked(path: &str, lived: &BTreeMap<String, Value>) -> bool {
+    let Some((listener, setting)) = path.rsplit_once('\u{1f}') else { return false };
+    let is_about_checks =
+        ["HealthCheck", "HealthyThreshold", "UnhealthyThreshold"].iter().any(|it| setting.starts_with(it));
+    is_about_checks
+        && lived.get(&format!("{listener}\u{1f}HealthCheck")).is_some_and(|it| it == "off")
+        && setting != "HealthCheck"
+}
+
 /// What a world holds, place by place.
 fn leaves(testbed: &Testbed) -> BTreeMap<String, Value> {
     let state = state(testbed);
@@ -171,29 +181,29 @@ fn flatten(at: &str, value: &Value, found: &mut BTreeMap<String, Value>) {
     }
 }
 
-/// Marks of load balancers that an event names, since their Services vanished without our finalizer.
-fn orphans(testbed: &Testbed) -> Vec<String> {
-    let events = testbed.cluster.list("Event");
-    let told = events.iter().filter(|event| event["reason"] == "LoadBalancerOwnerMissing");
-    let told: String = told.filter_map(|event| event["message"].as_str()).collect();
-    // As the state names them.
-    let name_of = |mark: &String| {
-        let services = testbed.cluster.list("Service");
-        let own =
-            services.iter().find(|it| it["metadata"]["uid"].as_str().is_some_and(|uid| default_name(uid) == *mark));
-        own.map_or_else(|| mark.clone(), |it| format!("<default name of {}>", it["metadata"]["name"].as_str().unwrap()))
+/// Marks and names of what `gc` lists, as the state shows them: it is without owner since its Service vanished, or changed its
+/// type, without our finalizer.
+fn names(testbed: &Testbed, orphans: &[Value]) -> Vec<String> {
+    let services = testbed.cluster.list("Service");
+    let shown = |text: &str| {
+        services.iter().fold(text.to_owned(), |text, service| {
+            let (uid, name) = (service["metadata"]["uid"].as_str().unwrap(), &service["metadata"]["name"]);
+            text.replace(&default_name(uid), &format!("<default name of {}>", name.as_str().unwrap()))
+        })
     };
-    testbed.cloud.look(|account| {
-        let classic = account.load_balancers.iter().map(|(id, it)| (id, &it.tags));
-        let all = classic.chain(account.nlb.balancers.iter().map(|(id, it)| (id, &it.tags)));
-        let named = all.filter(|(id, _)| told.contains(id.as_str()));
-        named.filter_map(|(_, tags)| tags.get("kubernetes.do.not.delete").map(name_of)).collect()
-    })
+    let parts = orphans.iter().flat_map(|one| one["groups"].as_array().into_iter().flatten().chain([one]));
+    let texts = parts.flat_map(|one| [one["mark"].as_str(), one["name"].as_str().filter(|it| it.starts_with("k8s"))]);
+    texts.flatten().map(shown).collect()
 }
 
 /// Where a life ended otherwise than a fresh world in its last state, as people read it.
-pub(crate) fn differences(lived: &Testbed, fresh: &Testbed, wanted: &Value, exceptions: &Exceptions) -> Vec<String> {
-    let told = orphans(lived);
+pub(crate) fn differences(
+    [lived, fresh]: [&Testbed; 2],
+    orphans: &[Value],
+    wanted: &Value,
+    exceptions: &Exceptions,
+) -> Vec<String> {
+    let told = names(lived, orphans);
     let (lived, fresh) = (leaves(lived), leaves(fresh));
     let is_published = |name: &str| {
         fresh.keys().any(|path| path.starts_with(&format!("services\u{1f}{name}\u{1f}status\u{1f}loadBalancer\u{1f}")))
@@ -204,20 +214,14 @@ pub(crate) fn differences(lived: &Testbed, fresh: &Testbed, wanted: &Value, exce
             .filter(|(name, service)| service["type"] == "LoadBalancer" && mentions(path, name))
             .all(|(name, _)| is_published(name))
     };
-    let is_told = |path: &str| {
-        let (collection, rest) = path.split_once('\u{1f}').unwrap_or_default();
-        let of_service = |(name, _): (&String, &Value)| mentions(rest, name);
-        // A group of a Service that asks for no load balancer is one of the load balancer that is told.
-        let asks = |(_, service): &(&String, &Value)| service["type"] == "LoadBalancer";
-        let is_group = collection.ends_with("groups") && !fields(&wanted["services"]).filter(asks).any(of_service);
-        told.iter().any(|mark| rest.contains(mark.as_str())) || (is_group && !told.is_empty())
-    };
+    let is_told = |path: &str| told.iter().any(|name| path.contains(name.as_str()));
     let paths: BTreeSet<&String> = lived.keys().chain(fresh.keys()).collect();
     let differs = |path: &&&String| {
         lived.get(**path) != fresh.get(**path)
             && !exceptions.excuse(path, wanted)
             && !exceptions.excuse_weights(path, [lived.get(**path), fresh.get(**path)])
             && !known::place(path)
+            && !is_unchecked(path, &lived)
             && judged(path)
             && !is_told(path)
     };
