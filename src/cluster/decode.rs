@@ -276,6 +276,7 @@ pub(super) fn concerns_us(service: &ServiceView) -> bool {
     service.is_load_balancer()
         || service.finalizers.iter().any(|finalizer| FINALIZERS.contains(&finalizer.as_str()))
         || !service.labels.is_empty()
+        || !service.own_annotations.is_empty()
         || service.ready.0.is_some()
 }
 

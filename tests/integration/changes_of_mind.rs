@@ -275,18 +275,21 @@ fn a_users_listener_on_a_network_load_balancer_is_taken_over_where_its_user_says
 
 #[test]
 fn a_load_balancer_goes_with_its_wish_although_another_client_drops_the_finalizer() {
-    for kind in Kind::BOTH {
-        on_a_clock_of_its_own(0, async {
+    with_each(async |between| {
+        for kind in Kind::BOTH {
             let testbed = testbed(kind).await;
-            let _product = start(&testbed, "");
+            let mut product = Some(start(&testbed, ""));
             settled().await;
             assert_eq!(kind.count(&testbed), 1);
             let bare = json!({"metadata": {"finalizers": null, "labels": null}, "spec": {"type": "ClusterIP"}});
-            testbed.cluster.patch("Service", "default", "web", &bare).unwrap();
+            let strip = || drop(testbed.cluster.patch("Service", "default", "web", &bare).unwrap());
+            between.change(&testbed, &mut product, strip);
+            let _product = product.unwrap_or_else(|| start(&testbed, ""));
             settled().await;
-            assert_eq!(kind.count(&testbed), 0, "{kind:?}");
-        });
-    }
+            let service = testbed.cluster.get("Service", "default", "web").unwrap();
+            assert!(kind.count(&testbed) == 0 && service["metadata"]["annotations"].is_null(), "{kind:?}: {service}");
+        }
+    });
 }
 
 #[test]
@@ -308,6 +311,27 @@ fn a_removal_goes_on_although_another_client_drops_the_finalizer_meanwhile() {
             testbed.cloud.faults().clear();
             settled().await;
             assert_eq!((kind.count(&testbed), kind.groups(&testbed).len()), (0, 0), "{kind:?}");
+        });
+    }
+}
+
+#[test]
+fn what_goes_last_goes_although_another_client_drops_the_finalizer_meanwhile() {
+    for after in 1..=12 {
+        on_a_clock_of_its_own(0, async {
+            let testbed = testbed(Kind::Network).await;
+            testbed.cloud.dials(|dials| dials.security_group_release = Duration::from_secs(4));
+            set(&testbed, &json!({"loadBalancerSourceRanges": ["10.0.0.0/8"]}));
+            let _product = start(&testbed, "");
+            settled().await;
+            let left = || testbed.cloud.look(|account| account.security_groups.len() + account.nlb.groups.len());
+            assert_eq!(left(), 2);
+            set(&testbed, &json!({"type": "ClusterIP"}));
+            tokio::time::sleep(Duration::from_secs(after)).await;
+            let bare = json!({"metadata": {"finalizers": null, "labels": null}});
+            testbed.cluster.patch("Service", "default", "web", &bare).unwrap();
+            settled().await;
+            assert_eq!((left(), Kind::Network.count(&testbed)), (0, 0), "{after} s after the change of type");
         });
     }
 }

@@ -143,7 +143,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         };
         let service = self.writer.newest(service);
         let mut state = states.read(key, &service.uid);
-        state.may_own |= P::KIND.is_managed(&service);
+        state.may_own |= P::KIND.may_be_left(&service);
         let handling = match state.may_own {
             true => P::KIND.handling_of_owner(&service, &settings),
             false => P::KIND.handling(&service, &settings),

@@ -80,6 +80,12 @@ impl LoadBalancerKind {
         service.finalizers.iter().any(|finalizer| finalizer == self.finalizer())
     }
 
+    /// Whether something of this kind may be left of the Service: it has the finalizer, or the annotation that comes and goes with
+    /// it, although another client dropped the finalizer.
+    pub fn may_be_left(self, service: &ServiceView) -> bool {
+        self.is_managed(service) || service.own_annotations.contains_key(self.incarnation_key())
+    }
+
     /// The annotation that remembers what was [`applied`].
     pub const fn applied_key(self) -> &'static str {
         match self {

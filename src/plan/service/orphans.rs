@@ -186,7 +186,7 @@ fn claims(service: &ServiceView, instance: &TaggedInstance<'_>, mark: &str) -> b
 
 /// Whether a Service asks for a load balancer, or is not yet cleaned up after.
 pub fn may_have_one(service: &ServiceView) -> bool {
-    service.is_load_balancer() || LoadBalancerKind::ALL.iter().any(|kind| kind.is_managed(service))
+    service.is_load_balancer() || LoadBalancerKind::ALL.iter().any(|kind| kind.may_be_left(service))
 }
 
 /// `None` if it is a load balancer of this cluster that is needed.

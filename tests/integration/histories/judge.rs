@@ -124,7 +124,7 @@ fn is_place(path: &str, key: &str, kind: Kind) -> bool {
         || (suffix == "resource-group-id"
             && [groups, "security_groups"].contains(collection)
             && rest == ["resource_group"])
-        || (is_fixed && *collection == "services" && rest.starts_with(&["status", "conditions"]))
+        || (is_fixed && *collection == "services" && rest.starts_with(&["status"]))
 }
 
 /// Whether it is a setting of the health checks of a listener that does not check: it is sent with a new listener, and not later.
@@ -209,10 +209,21 @@ pub(crate) fn differences(
         fresh.keys().any(|path| path.starts_with(&format!("services\u{1f}{name}\u{1f}status\u{1f}loadBalancer\u{1f}")))
     };
     // A setting that the cloud refuses keeps a new listener from being made, and an older one serves on.
+    let unmade = |name: &str| {
+        let ingress = fresh.get(&format!("services\u{1f}{name}\u{1f}status\u{1f}loadBalancer\u{1f}ingress"));
+        let ports = ingress.and_then(|it| it[0]["ports"].as_array()).into_iter().flatten();
+        ports.filter(|port| !port["error"].is_null()).filter_map(|port| port["port"].as_u64()).collect::<Vec<_>>()
+    };
+    let is_of_port = |path: &str, port: u64| {
+        let mut parts = path.split('\u{1f}');
+        path.ends_with("\u{1f}used_by")
+            || path.contains("\u{1f}loadBalancer\u{1f}")
+            || parts.any(|part| part.split('/').next() == Some(&port.to_string()))
+    };
     let judged = |path: &str| {
         fields(&wanted["services"])
             .filter(|(name, service)| service["type"] == "LoadBalancer" && mentions(path, name))
-            .all(|(name, _)| is_published(name))
+            .all(|(name, _)| is_published(name) && !unmade(name).into_iter().any(|port| is_of_port(path, port)))
     };
     let is_told = |path: &str| told.iter().any(|name| path.contains(name.as_str()));
     let paths: BTreeSet<&String> = lived.keys().chain(fresh.keys()).collect();
