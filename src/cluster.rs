@@ -30,7 +30,7 @@ pub use status::{ClusterStatus, ElectionStatus, WatchStatus};
 pub use store::{DirtyKeys, Store, StoreEntry, StoredView, is_newer_version};
 pub use watched::Watched;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -59,6 +59,9 @@ pub struct Cluster {
     inner: Arc<ClusterParts>,
 }
 
+/// Time between two attempts to learn the uid of the cluster.
+const IDENTIFY_AGAIN: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 struct ClusterParts {
     requests: Requests,
@@ -74,8 +77,10 @@ struct ClusterParts {
     /// Tells this replica from all others, also if its election starts again.
     replica: Uuid,
     tasks: Tasks,
-    /// Uid of the namespace `kube-system`, once it was asked for; empty if it cannot be read.
-    uid: OnceCell<String>,
+    /// Whether the uid of the namespace `kube-system` was asked for, with a few retries.
+    asked: OnceCell<()>,
+    /// That uid, once it is known.
+    uid: OnceLock<String>,
     /// Ends with this value.
     _background: Vec<AbortOnDropHandle<()>>,
 }
@@ -118,7 +123,8 @@ impl Cluster {
             minor: OnceLock::new(),
             replica: Uuid::new_v4(),
             tasks: tasks.clone(),
-            uid: OnceCell::new(),
+            asked: OnceCell::new(),
+            uid: OnceLock::new(),
             _background: background,
         };
         Self { inner: Arc::new(inner) }
@@ -151,13 +157,19 @@ impl Cluster {
         self.inner.minor.get().is_some_and(|is| *is >= minor)
     }
 
-    /// Reads what [`uid`](Self::uid) gives, once; a few retries later it counts as not known.
+    /// Reads what [`uid`](Self::uid) gives. After a few retries it counts as not known, and is read each minute until it is.
     pub async fn identify(&self) {
-        self.inner.uid.get_or_init(|| connect::cluster_uid(&self.inner.requests)).await;
+        let first = || async {
+            match connect::cluster_uid(&self.inner.requests).await {
+                Some(uid) => drop(self.inner.uid.set(uid)),
+                None => drop(tokio::spawn(identify_later(Arc::downgrade(&self.inner)))),
+            }
+        };
+        self.inner.asked.get_or_init(first).await;
     }
 
-    /// The uid of the namespace `kube-system`, which no other cluster has; empty if it may not be read, or was not asked for by
-    /// [`identify`](Self::identify).
+    /// The uid of the namespace `kube-system`, which no other cluster has; empty as long as it may not be read, or was not asked
+    /// for by [`identify`](Self::identify).
     #[must_use]
     pub fn uid(&self) -> &str {
         self.inner.uid.get().map_or("", String::as_str)
@@ -368,6 +380,18 @@ fn collection(path: &'static str, plural: &'static str, reflector: impl Reflecto
 fn minor(version: &str) -> Option<u32> {
     let rest = version.strip_prefix("v1.")?;
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Asks until the uid is known, or nobody needs it.
+async fn identify_later(cluster: Weak<ClusterParts>) {
+    loop {
+        tokio::time::sleep(IDENTIFY_AGAIN).await;
+        let Some(cluster) = cluster.upgrade() else { return };
+        if let Some(uid) = connect::try_cluster_uid(&cluster.requests).await.ok().flatten() {
+            drop(cluster.uid.set(uid));
+            return;
+        }
+    }
 }
 
 /// Reads a Service as the API server would give it.

@@ -307,12 +307,18 @@ pub(super) async fn wait_ready(requests: &Requests) -> String {
     }
 }
 
-/// Reads the uid of the namespace `kube-system`; empty if it cannot be read.
-pub(super) async fn cluster_uid(requests: &Requests) -> String {
+/// Reads the uid of the namespace `kube-system`.
+pub(super) async fn try_cluster_uid(requests: &Requests) -> Result<Option<String>, RequestFault> {
+    let namespace = requests.get::<Value>("/api/v1/namespaces/kube-system").await?;
+    Ok(namespace["metadata"]["uid"].as_str().map(str::to_owned))
+}
+
+/// The same with a few retries; `None` if it cannot be read now.
+pub(super) async fn cluster_uid(requests: &Requests) -> Option<String> {
     let mut delays = backoff(FIRST_DELAY, LONGEST_DELAY).build().take(UID_RETRIES);
     loop {
-        let fault = match requests.get::<Value>("/api/v1/namespaces/kube-system").await {
-            Ok(namespace) => return namespace["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+        let fault = match try_cluster_uid(requests).await {
+            Ok(uid) => return uid,
             Err(fault) => fault,
         };
         // Without the permission, or the namespace, another try would meet the same.
@@ -323,9 +329,9 @@ pub(super) async fn cluster_uid(requests: &Requests) -> String {
                 code = "ACCM0723",
                 reason = why,
                 "the uid of the namespace kube-system is not known, so clusters with the same cloud.cluster_id \
-                                 cannot be told apart; it is read again after a restart"
+                 cannot be told apart; it is read again each minute"
             );
-            return String::new();
+            return None;
         };
         sleep(delay).await;
     }

@@ -108,7 +108,7 @@ async fn read(
 fn rules(config: &Config, uid: &str, zone: &PrivateZone) -> Result<RecordRules, ZoneTrouble> {
     if uid.is_empty() {
         let text = "the uid of this cluster is not known, by which its records are told from those of other clusters: grant \
-                    the permission to read it, see alicloud-ccm rbac, and restart";
+                    the permission to read it, see alicloud-ccm rbac";
         return Err(ZoneTrouble::Unusable(text.to_owned()));
     }
     let remark = mark::remark(&config.cloud.cluster_id, uid);

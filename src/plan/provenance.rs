@@ -21,7 +21,7 @@ impl Provenance {
     pub fn of_uid(cluster_uid: &str, carried: Option<&str>) -> Self {
         match carried {
             _ if cluster_uid.is_empty() => Self::Unproven(
-                "the uid of this cluster is not known: grant the permission to read it, see alicloud-ccm rbac, and restart"
+                "the uid of this cluster is not known: grant the permission to read it, see alicloud-ccm rbac"
                     .to_owned(),
             ),
             Some(uid) if uid == cluster_uid => Self::ThisCluster,

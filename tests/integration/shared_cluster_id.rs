@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sim::cloud::{RouteEntry, Shared};
-use sim::cluster::{NodeSpec, Version};
+use sim::cluster::{Effect, Match, NodeSpec, Version};
 use sim::testbed::{REGION, ROUTE_TABLE, Testbed, VPC};
 
 use crate::harness::{HASTE, WITHOUT_NAMES, World, is_ready};
+use crate::in_process::{Product, on_a_clock_of_its_own};
 use crate::kinds::Kind;
 
 const ALONE: &str = "[leader_election]\nenabled = false\n";
@@ -394,4 +395,27 @@ async fn the_last_service_of_type_load_balancer_can_go_without_stopping_gc() {
     let (text, code) = gc(&world, &DELETE).await;
     assert!(text.contains("problem: the API server shows no Service at all") && code == Some(1), "{text}");
     assert_eq!(world.testbed.cloud.snapshot(), before);
+}
+
+#[test]
+fn the_uid_of_the_cluster_is_read_again_until_it_is_known() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        Kind::Classic.expose(&testbed, "early", &[80], &[1]);
+        testbed.cluster.trouble_times(Match::new("get", "namespaces"), Effect::LoseRequest, usize::MAX);
+        let more = format!("{HASTE}[leader_election]\nenabled = false\n");
+        let _product = Product::start(&testbed, WITHOUT_NAMES, &more);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let with_uid = || {
+            let has_uid = |lb: &&Shared<sim::cloud::LoadBalancer>| lb.tags.contains_key(UID);
+            testbed.cloud.look(|cloud| cloud.load_balancers.values().filter(has_uid).count())
+        };
+        assert_eq!((Kind::Classic.count(&testbed), with_uid()), (1, 0));
+        testbed.cluster.calm();
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        Kind::Classic.expose(&testbed, "late", &[80], &[1]);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!((Kind::Classic.count(&testbed), with_uid()), (2, 1));
+    });
 }
