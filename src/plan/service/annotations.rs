@@ -166,6 +166,9 @@ pub struct Entry<N: AnnotationName> {
     pub help: &'static str,
     /// What holds once it is taken away.
     pub removed: Removed,
+    /// Where it is written what values it takes: a parameter of the vendor's API, or whose rule it is. Empty for an attribute, of
+    /// which it is the parameter, and where any text counts.
+    pub from: &'static str,
 }
 
 /// The names of a product's annotations.
@@ -218,6 +221,9 @@ pub trait AnnotationName: Copy + Debug + Ord + 'static {
     /// Where the name stands in the table.
     fn index(self) -> usize;
 
+    /// The parameter's name in the API.
+    fn parameter(field: Self::Field) -> &'static str;
+
     /// Protocols whose listeners have an attribute.
     fn protocols(field: Self::Field) -> Vec<&'static str>;
 
@@ -237,7 +243,7 @@ macro_rules! annotation_table {
     (
         others: $others:expr;
         $($name:ident: $key:expr, $kind:expr, $default:literal, $applies:expr, $scope:ident, $update:literal, $help:literal
-            $(, removed: $removed:ident)?;)*
+            $(, removed: $removed:ident)? $(, from: $from:literal)?;)*
     ) => {
         /// An annotation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -260,6 +266,7 @@ macro_rules! annotation_table {
                     use $crate::plan::service::annotations::{Removed, WhenEffective};
                     [$(Removed::$removed,)? Removed::usual::<Field>(&$applies, WhenEffective::$scope)][0]
                 },
+                from: [$($from,)? ""][0],
             },)*];
             const OTHER_PRODUCTS: (&'static [&'static str], &'static str) = $others;
 
@@ -285,6 +292,10 @@ macro_rules! annotation_table {
             fn index(self) -> usize {
                 // The names are made by the table, in its order.
                 self as usize
+            }
+
+            fn parameter(field: Field) -> &'static str {
+                field.parameter()
             }
 
             fn protocols(field: Field) -> Vec<&'static str> {

@@ -32,6 +32,8 @@ pub fn introduction() -> String {
          those named by `id` only with `force-override-listeners`; B always, with every change of nodes and endpoints.\n\n\
          Removed, what holds once the annotation is taken away: `default`, as on a load balancer that never had it; `stays`, its\n\
          last value until another one is stated; `fixed`, what the load balancer was made with.\n\n\
+         Source, who says which values are right: the document of this parameter of the API (`CreateLoadBalancer`, and the\n\
+         actions that create listeners and server groups), the official controller, Kubernetes, or this program.\n\n\
          A new listener gets the settings of every feature that is stated, also of one that is off: the URI, domain, method\n\
          and codes of an HTTP health check, a drain time, details of the PROXY protocol. A listener that exists gets them\n\
          when its feature is switched on.\n"
@@ -44,12 +46,12 @@ pub fn tables<N: AnnotationName>(heading: &str) -> String {
     for (section, title) in SECTIONS {
         let _ = write!(
             page,
-            "\n{heading} {title}\n\n| Key | Values | Default | For | When | What it does | A change | Removed |\n|---|---|---|---|---|---|---|---|\n"
+            "\n{heading} {title}\n\n| Key | Values | Default | For | When | What it does | A change | Removed | Source |\n|---|---|---|---|---|---|---|---|---|\n"
         );
         for entry in N::TABLE.iter().filter(|entry| section_of(entry) == section) {
             let _ = writeln!(
                 page,
-                "| `{}` | {} | {} | {} | {} | {} | {} | `{}` |",
+                "| `{}` | {} | {} | {} | {} | {} | {} | `{}` | {} |",
                 key(entry),
                 allowed(entry.kind),
                 entry.default,
@@ -57,7 +59,8 @@ pub fn tables<N: AnnotationName>(heading: &str) -> String {
                 entry.scope.code(),
                 entry.help,
                 entry.update,
-                entry.removed.word()
+                entry.removed.word(),
+                source(entry)
             );
         }
     }
@@ -91,6 +94,15 @@ fn section_of<N: AnnotationName>(entry: &Entry<N>) -> Section {
 fn key<N: AnnotationName>(entry: &Entry<N>) -> &'static str {
     match entry.key {
         AnnotationKey::Suffix(key) | AnnotationKey::CurrentSuffix(key) | AnnotationKey::Whole(key) => key,
+    }
+}
+
+/// Where the values come from; the API's word for an attribute.
+fn source<N: AnnotationName>(entry: &Entry<N>) -> String {
+    match entry.applies {
+        Applies::Field(field) => format!("`{}`", N::parameter(field)),
+        _ if entry.from.is_empty() => "-".to_owned(),
+        _ => entry.from.to_owned(),
     }
 }
 

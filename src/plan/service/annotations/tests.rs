@@ -1,5 +1,5 @@
 use super::values::{ValueKind, ZeroMeans};
-use super::{AnnotationName, Annotations, Entry, PREFIX, parse};
+use super::{AnnotationName, Annotations, Applies, Entry, PREFIX, parse};
 use crate::plan::inputs::ServiceView;
 use crate::plan::{clb, nlb};
 
@@ -46,6 +46,17 @@ fn sample(kind: ValueKind) -> String {
 fn each_row(check_clb: impl Fn(&Entry<clb::annotations::Name>), check_nlb: impl Fn(&Entry<nlb::annotations::Name>)) {
     clb::annotations::Name::TABLE.iter().for_each(check_clb);
     nlb::annotations::Name::TABLE.iter().for_each(check_nlb);
+}
+
+fn has_source<N: AnnotationName>(entry: &Entry<N>) {
+    let is_free = matches!(entry.kind, ValueKind::AnyValue | ValueKind::Text | ValueKind::Presence);
+    let has_one = !entry.from.is_empty() || matches!(entry.applies, Applies::Field(_));
+    assert!(is_free || has_one, "{}: who says which values are right?", entry.key.full());
+}
+
+#[test]
+fn each_check_of_a_value_has_its_source() {
+    each_row(has_source, has_source);
 }
 
 fn switch_words<N: AnnotationName>(entry: &Entry<N>) {
