@@ -383,6 +383,10 @@ fn a_port_of_a_service_that_vanished_goes_to_another_one_on_a_users_load_balance
             testbed.cluster.delete("Service", "default", "web").unwrap();
             settled().await;
             assert!(is_published(&testbed, kind, "api") && error().is_none(), "{kind:?}");
+            let events = testbed.cluster.list("Event");
+            let told = events.iter().filter(|it| it["reason"] == "LoadBalancerOwnerMissing");
+            let about: Vec<_> = told.map(|it| it["involvedObject"]["name"].clone()).collect();
+            assert_eq!(about, ["web"], "{kind:?}");
             assert_eq!(kind.listeners(&testbed), [80]);
         });
     }

@@ -136,7 +136,8 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         let Some(service) = self.preparer.views.services.store.get(key) else {
             self.preparer.resolver.candidates.forget(key);
             self.writer.forget(key);
-            if let Some(service) = states.drop(key) {
+            if let Some((service, may_be_left)) = states.drop(key) {
+                self.reporter.vanished(&service, may_be_left);
                 self.product().forget(&Owner::of(&service, &settings)).await;
             }
             return ReconcileResult::Done;

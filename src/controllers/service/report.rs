@@ -17,7 +17,7 @@ use crate::controllers::Backoff;
 use crate::controllers::reporter::{self, failed_call, state, trouble};
 use crate::controllers::workqueue::{ReconcileResult, RetriedFailure};
 use crate::plan::inputs::{ObjectKey, ServiceView};
-use crate::plan::service::annotations::PREFIX;
+use crate::plan::service::annotations::{ID, PREFIX, raw};
 use crate::plan::service::handling::Handling;
 use crate::plan::service::problem::ServiceProblem;
 use crate::telemetry::alarms::{ObjectReport, ObjectTrouble, SyncState, named, shared_cause};
@@ -378,6 +378,17 @@ impl ServiceReporter {
             _ => "The Service is being deleted",
         };
         self.normal(service, reason, format!("{message}; the load balancer follows"));
+    }
+
+    /// A Service is gone. What may be left of it on a load balancer of a user is named here; load balancers of ours are listed.
+    pub(super) fn vanished(&self, service: &ServiceView, may_be_left: bool) {
+        if let Some(id) = raw(service, ID).filter(|id| may_be_left && !id.is_empty()) {
+            let message = format!(
+                "The Service is gone, and its finalizer did not wait for what was made for it on load balancer {id}: \
+                 alicloud-ccm gc lists what is left there"
+            );
+            self.warning(service, "LoadBalancerOwnerMissing", message);
+        }
     }
 
     /// The load balancer was made for the Service before it was restored from a backup.

@@ -401,14 +401,14 @@ impl<O: Clone> States<O> {
         self.change(key, Some(state));
     }
 
-    /// The Service is gone. Returns its last version.
-    pub(super) fn drop(&self, key: &ObjectKey) -> Option<Arc<ServiceView>> {
+    /// The Service is gone. Returns its last version, and whether something may be left of it.
+    pub(super) fn drop(&self, key: &ObjectKey) -> Option<(Arc<ServiceView>, bool)> {
         self.out_of_sync(key, None);
         let state = self.change(key, None)?;
         if state.may_own {
             self.vanished.notify_one();
         }
-        state.seen.map(|(service, _)| service)
+        state.seen.map(|(service, _)| (service, state.may_own))
     }
 
     /// Notes why the Service is not in sync, or that it is; true if many Services share the cause now, and did not before.
