@@ -629,7 +629,7 @@ async fn of_broken_clusters_the_cause_is_named_first() {
         broken(
             "a load balancer that does not exist",
             |world| expose(world, &[(&key("id"), "lb-none")]),
-            "load balancer lb-none does not exist",
+            "Invalid value: \"lb-none\": must be the id of a load balancer that exists",
             1,
         ),
     ])

@@ -39,6 +39,8 @@ const LIVES: usize = 300;
 const SOON: Duration = Duration::from_secs(60);
 /// After this time it is not reached at all.
 const NEVER: Duration = Duration::from_secs(400);
+/// The end takes so many calls of each Service, and of two that are gone.
+const CALLS: usize = 20;
 /// For so long nothing may change any more.
 const STAYS: Duration = Duration::from_secs(20);
 /// Failing lives that are made short; more are only named.
@@ -336,6 +338,7 @@ async fn live(life: &Life, start: &Start) -> Result<(), String> {
             return Err("a deleted Service is not gone".to_owned());
         }
     }
+    let calls = place.testbed.cloud.calls().len();
     let mut fresh = Place::new(&start.testbed).await;
     fresh.want(&place.wanted);
     fresh.start();
@@ -386,6 +389,11 @@ async fn live(life: &Life, start: &Start) -> Result<(), String> {
     }
     if since.duration_since(began) > SOON {
         return Err(format!("the end took {} s", took.as_secs()));
+    }
+    let calls = place.testbed.cloud.calls().len() - calls;
+    let most = CALLS * (fields(&place.wanted["services"]).count() + 2);
+    if calls > most {
+        return Err(format!("the end took {calls} calls"));
     }
     Ok(())
 }
