@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::creations::Made;
 use super::execute::Executor;
 use super::product::{CreationToken, ListedBy, Product, Search};
-use crate::alibaba::{CloudClient, Fault, Priority};
+use crate::alibaba::{CloudClient, Fault, FaultKind, Priority};
 use crate::controllers::orphan::Orphan;
 use crate::fence::Fence;
 use crate::plan::inputs::{ObjectKey, ServiceView};
@@ -61,7 +61,11 @@ pub(super) async fn named_by_marks<P: Product>(product: &P, settings: &ServiceSe
     let mut found = Vec::new();
     for listed in product.list(ListedBy::Tag(REUSE_TAG, "true")).await? {
         let Some(id) = listed.id() else { continue };
-        let observed = read_marks(product, id, settings).await?;
+        let observed = match read_marks(product, id, settings).await {
+            // Deleted since it was listed.
+            Err(fault) if fault.kind == FaultKind::Gone => continue,
+            read => read?,
+        };
         let goal = P::removal(&ServiceView::default(), settings);
         found.extend(observed.other_owners(P::facts(&goal).owner).into_keys().map(|service| Suspect {
             load_balancer: id.to_owned(),

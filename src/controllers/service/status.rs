@@ -246,10 +246,8 @@ impl ServiceWriter {
         for label in self.kind.labels_to_remove(&current) {
             metadata["labels"][label] = Value::Null;
         }
-        for key in [self.kind.incarnation_key(), self.kind.applied_key(), RESTORED] {
-            if current.own_annotations.contains_key(key) {
-                metadata["annotations"][key] = Value::Null;
-            }
+        for key in self.kind.annotations_to_remove(&current) {
+            metadata["annotations"][key] = Value::Null;
         }
         if metadata.as_object().is_some_and(|fields| fields.len() < 2) {
             return Ok(());

@@ -3,7 +3,9 @@
 use super::annotations::{AnnotationKey, FORCE_OVERRIDE_LISTENERS, ID, MANAGE, PRESERVE_ON_DELETE, VGROUP_PORT, raw};
 use super::applied;
 use super::management::ManagementLevel;
-use super::ownership::{FINALIZER, LABEL_FORMER_LB_ID, LABEL_HASH, LABEL_LB_ID, LABEL_SECURITY_GROUP, NLB_FINALIZER};
+use super::ownership::{
+    FINALIZER, LABEL_FORMER_LB_ID, LABEL_HASH, LABEL_LB_ID, LABEL_SECURITY_GROUP, NLB_FINALIZER, RESTORED,
+};
 use super::problem::ServiceProblem;
 use super::settings::ServiceSettings;
 use crate::plan::inputs::ServiceView;
@@ -169,6 +171,13 @@ impl LoadBalancerKind {
                 _ => false,
             })
         })
+    }
+
+    /// The annotations that go with the finalizer of this kind. What marks are made of goes with the last one.
+    pub fn annotations_to_remove(self, service: &ServiceView) -> impl Iterator<Item = &'static str> {
+        let restored = (!self.other().may_be_left(service)).then_some(RESTORED);
+        let own = [self.incarnation_key(), self.applied_key()].into_iter().chain(restored);
+        own.filter(|key| service.own_annotations.contains_key(*key))
     }
 
     /// Whether the Service had a load balancer of this kind before. The status does not say of which kind it is; the label,
@@ -404,6 +413,19 @@ mod tests {
         let load_balancer_class = class.map(str::to_owned);
         let service_type = ServiceType::LoadBalancer;
         ServiceView { service_type, load_balancer_class, annotations, ..ServiceView::default() }
+    }
+
+    #[test]
+    fn what_marks_are_made_of_goes_with_the_last_load_balancer() {
+        let mut service = ServiceView::default();
+        for key in [RESTORED, "alicloud-ccm/clb-incarnation", "alicloud-ccm/nlb-incarnation"] {
+            service.own_annotations.insert(key.to_owned(), "text".to_owned());
+        }
+        let removed =
+            |service: &ServiceView| LoadBalancerKind::Classic.annotations_to_remove(service).collect::<Vec<_>>();
+        assert_eq!(removed(&service), ["alicloud-ccm/clb-incarnation"], "the other one is found by it");
+        service.own_annotations.remove("alicloud-ccm/nlb-incarnation");
+        assert_eq!(removed(&service), ["alicloud-ccm/clb-incarnation", RESTORED]);
     }
 
     #[test]
