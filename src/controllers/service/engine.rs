@@ -47,7 +47,7 @@ const BEING_CHANGED: Duration = Duration::from_millis(250);
 const NODES_COME_UP: Duration = Duration::from_secs(2);
 
 /// How many additions may be refused in one run, so that the search for the backends to blame holds up nothing else for long.
-const MOST_REFUSED: usize = 30;
+const REFUSED_IN_A_RUN: usize = 30;
 /// So long clients wait for the address of a new Service: where the cloud refuses backends, one that serves is enough for it.
 const NEW: Duration = Duration::from_secs(30);
 
@@ -330,7 +330,7 @@ impl<P: Product> Engine<P> {
                     ..Priority::default()
                 },
                 stocked: stocked(P::facts(&prepared.goal).groups, sighting.observed.groups()),
-                most_refused: if is_new { 1 } else { MOST_REFUSED },
+                most_refused: if is_new { 1 } else { REFUSED_IN_A_RUN },
             };
             let before = Inventory::of(&*sighting.observed);
             execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;
