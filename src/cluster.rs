@@ -30,7 +30,7 @@ pub use status::{ClusterStatus, ElectionStatus, WatchStatus};
 pub use store::{DirtyKeys, Store, StoreEntry, StoredView, is_newer_version};
 pub use watched::Watched;
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -77,10 +77,10 @@ struct ClusterParts {
     /// Tells this replica from all others, also if its election starts again.
     replica: Uuid,
     tasks: Tasks,
-    /// Whether the uid of the namespace `kube-system` was asked for, with a few retries.
-    asked: OnceCell<()>,
-    /// That uid, once it is known.
-    uid: OnceLock<String>,
+    /// Uid of the namespace `kube-system`, once it is known.
+    uid: Arc<OnceLock<String>>,
+    /// Set after the first attempts to read it; the task goes on if they failed.
+    identified: OnceCell<Option<AbortOnDropHandle<()>>>,
     /// Ends with this value.
     _background: Vec<AbortOnDropHandle<()>>,
 }
@@ -123,8 +123,8 @@ impl Cluster {
             minor: OnceLock::new(),
             replica: Uuid::new_v4(),
             tasks: tasks.clone(),
-            asked: OnceCell::new(),
-            uid: OnceLock::new(),
+            uid: Arc::default(),
+            identified: OnceCell::new(),
             _background: background,
         };
         Self { inner: Arc::new(inner) }
@@ -160,12 +160,15 @@ impl Cluster {
     /// Reads what [`uid`](Self::uid) gives. After a few retries it counts as not known, and is read each minute until it is.
     pub async fn identify(&self) {
         let first = || async {
-            match connect::cluster_uid(&self.inner.requests).await {
-                Some(uid) => drop(self.inner.uid.set(uid)),
-                None => drop(tokio::spawn(identify_later(Arc::downgrade(&self.inner)))),
+            if let Some(uid) = connect::cluster_uid(&self.inner.requests).await {
+                drop(self.inner.uid.set(uid));
+                return None;
             }
+            let (requests, uid) = (self.inner.requests.clone(), self.inner.uid.clone());
+            let start = move || identify_later(requests.clone(), uid.clone());
+            Some(self.inner.tasks.supervise("uid of the cluster", &CancellationToken::new(), start))
         };
-        self.inner.asked.get_or_init(first).await;
+        self.inner.identified.get_or_init(first).await;
     }
 
     /// The uid of the namespace `kube-system`, which no other cluster has; empty as long as it may not be read, or was not asked
@@ -382,16 +385,15 @@ fn minor(version: &str) -> Option<u32> {
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Asks until the uid is known, or nobody needs it.
-async fn identify_later(cluster: Weak<ClusterParts>) {
-    loop {
+/// Reads the uid each [`IDENTIFY_AGAIN`] until it is known. Never returns.
+async fn identify_later(requests: Requests, uid: Arc<OnceLock<String>>) {
+    while uid.get().is_none() {
         tokio::time::sleep(IDENTIFY_AGAIN).await;
-        let Some(cluster) = cluster.upgrade() else { return };
-        if let Some(uid) = connect::try_cluster_uid(&cluster.requests).await.ok().flatten() {
-            drop(cluster.uid.set(uid));
-            return;
+        if let Ok(Some(found)) = connect::try_cluster_uid(&requests).await {
+            drop(uid.set(found));
         }
     }
+    std::future::pending().await
 }
 
 /// Reads a Service as the API server would give it.
