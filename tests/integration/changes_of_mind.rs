@@ -68,6 +68,18 @@ fn set(testbed: &Testbed, spec: &Value) {
     testbed.cluster.patch("Service", "default", "web", &json!({"spec": spec})).unwrap();
 }
 
+/// Another client drops the finalizers and labels of the Service.
+pub(crate) fn strip(testbed: &Testbed) {
+    let bare = json!({"metadata": {"finalizers": null, "labels": null}});
+    testbed.cluster.patch("Service", "default", "web", &bare).unwrap();
+}
+
+/// Deletes the Service whose finalizers another client has dropped.
+fn vanish(testbed: &Testbed) {
+    testbed.cluster.patch("Service", "default", "web", &json!({"metadata": {"finalizers": null}})).unwrap();
+    testbed.cluster.delete("Service", "default", "web").unwrap();
+}
+
 /// An attribute of the only listener, as text.
 fn attribute(testbed: &Testbed, name: &str) -> String {
     let found = testbed.cloud.look(|account| {
@@ -281,9 +293,10 @@ fn a_load_balancer_goes_with_its_wish_although_another_client_drops_the_finalize
             let mut product = Some(start(&testbed, ""));
             settled().await;
             assert_eq!(kind.count(&testbed), 1);
-            let bare = json!({"metadata": {"finalizers": null, "labels": null}, "spec": {"type": "ClusterIP"}});
-            let strip = || drop(testbed.cluster.patch("Service", "default", "web", &bare).unwrap());
-            between.change(&testbed, &mut product, strip);
+            between.change(&testbed, &mut product, || {
+                strip(&testbed);
+                set(&testbed, &json!({"type": "ClusterIP"}));
+            });
             let _product = product.unwrap_or_else(|| start(&testbed, ""));
             settled().await;
             let service = testbed.cluster.get("Service", "default", "web").unwrap();
@@ -299,15 +312,13 @@ fn a_removal_goes_on_although_another_client_drops_the_finalizer_meanwhile() {
             let testbed = testbed(kind).await;
             let product = start(&testbed, "");
             settled().await;
-            let actions = ["DeleteLoadBalancer"];
-            actions.into_iter().for_each(|action| testbed.cloud.faults().always(action, Fault::Throttle));
+            testbed.cloud.faults().always("DeleteLoadBalancer", Fault::Throttle);
             set(&testbed, &json!({"type": "ClusterIP"}));
             tokio::time::sleep(Duration::from_secs(1)).await;
             drop(product);
             let _product = start(&testbed, "");
             tokio::time::sleep(Duration::from_secs(2)).await;
-            let bare = json!({"metadata": {"finalizers": null, "labels": null}});
-            testbed.cluster.patch("Service", "default", "web", &bare).unwrap();
+            strip(&testbed);
             testbed.cloud.faults().clear();
             settled().await;
             assert_eq!((kind.count(&testbed), kind.groups(&testbed).len()), (0, 0), "{kind:?}");
@@ -328,8 +339,7 @@ fn what_goes_last_goes_although_another_client_drops_the_finalizer_meanwhile() {
             assert_eq!(left(), 2);
             set(&testbed, &json!({"type": "ClusterIP"}));
             tokio::time::sleep(Duration::from_secs(after)).await;
-            let bare = json!({"metadata": {"finalizers": null, "labels": null}});
-            testbed.cluster.patch("Service", "default", "web", &bare).unwrap();
+            strip(&testbed);
             settled().await;
             assert_eq!((left(), Kind::Network.count(&testbed)), (0, 0), "{after} s after the change of type");
         });
@@ -351,36 +361,29 @@ fn a_service_that_asks_for_no_load_balancer_keeps_no_condition_of_one() {
     });
 }
 
-/// Makes another Service on a user's load balancer, at a port that a Service has there already.
-async fn at_the_same_port(kind: Kind) -> (Testbed, Product) {
-    let testbed = testbed(kind).await;
-    let id = if kind == Kind::Network { "nlb-user" } else { "lb-user" };
-    kind.of_user(&testbed, id);
-    let share = |name: &str| {
-        annotate(&testbed, name, "id", id);
-        annotate(&testbed, name, "force-override-listeners", "true");
-    };
-    share("web");
-    let product = start(&testbed, "");
-    settled().await;
-    kind.expose(&testbed, "api", &[80], &[1]);
-    share("api");
-    settled().await;
-    (testbed, product)
-}
-
 #[test]
 fn a_port_of_a_service_that_vanished_goes_to_another_one_on_a_users_load_balancer() {
     for kind in Kind::BOTH {
         on_a_clock_of_its_own(0, async {
-            let (testbed, _product) = at_the_same_port(kind).await;
+            let testbed = testbed(kind).await;
+            let id = if kind == Kind::Network { "nlb-user" } else { "lb-user" };
+            kind.of_user(&testbed, id);
+            let share = |name: &str| {
+                annotate(&testbed, name, "id", id);
+                annotate(&testbed, name, "force-override-listeners", "true");
+            };
+            share("web");
+            let _product = start(&testbed, "");
+            settled().await;
+            kind.expose(&testbed, "api", &[80], &[1]);
+            share("api");
+            settled().await;
             let error = || {
                 let service = testbed.cluster.get("Service", "default", "api").unwrap();
                 service["status"]["loadBalancer"]["ingress"][0]["ports"][0]["error"].as_str().map(str::to_owned)
             };
             assert!(error().is_some() || !is_published(&testbed, kind, "api"), "{kind:?}: the other one has the port");
-            testbed.cluster.patch("Service", "default", "web", &json!({"metadata": {"finalizers": null}})).unwrap();
-            testbed.cluster.delete("Service", "default", "web").unwrap();
+            vanish(&testbed);
             settled().await;
             assert!(is_published(&testbed, kind, "api") && error().is_none(), "{kind:?}");
             let events = testbed.cluster.list("Event");
@@ -396,11 +399,10 @@ fn is_published(testbed: &Testbed, kind: Kind, name: &str) -> bool {
     kind.published(&testbed.cluster.get("Service", "default", name).unwrap()).is_some()
 }
 
-/// Deletes a Service whose finalizer another client drops, and makes it again as a backup has it.
-fn restore(testbed: &Testbed, name: &str) {
+/// Lets the Service vanish, and makes it again as a backup has it.
+pub(crate) fn restore(testbed: &Testbed, name: &str) {
     let mut backup = testbed.cluster.get("Service", "default", "web").unwrap();
-    testbed.cluster.patch("Service", "default", "web", &json!({"metadata": {"finalizers": null}})).unwrap();
-    testbed.cluster.delete("Service", "default", "web").unwrap();
+    vanish(testbed);
     backup["status"] = Value::Null;
     backup["metadata"]["name"] = name.into();
     for field in ["uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "finalizers"] {

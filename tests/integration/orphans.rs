@@ -10,6 +10,7 @@ use sim::cloud::PrivateZone;
 use sim::cluster::{Endpoint, Version};
 use sim::testbed::Testbed;
 
+use crate::changes_of_mind::{restore, strip};
 use crate::harness::{EVERY, HASTE, World, is_ready};
 use crate::kinds::{Kind, annotate};
 
@@ -135,5 +136,30 @@ async fn gc_names_and_removes_what_a_service_that_vanished_left_on_a_load_balanc
         assert_eq!((kind.listeners(testbed), kind.groups(testbed).len()), (vec![81], 1), "{deleted}");
         let listed = String::from_utf8(world.run(&["gc"]).await.stdout).unwrap();
         assert!(!listed.contains("sgp-") && !listed.contains(&left), "{listed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_keeps_its_load_balancer_through_a_restore_and_loses_it_with_its_type_although_both_drop_the_finalizer()
+ {
+    for kind in Kind::BOTH {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        let world = World::of(testbed, EVERY, &format!("{HASTE}{MORE}"));
+        let testbed = &world.testbed;
+        kind.expose(testbed, "web", &[80], &[1]);
+        let ccm = world.start();
+        let published = || kind.published(&world.service("web")).map(str::to_owned);
+        world.until("it is served", |_| published().is_some()).await;
+        world.until_still(Duration::from_secs(1)).await;
+        let before = published();
+        restore(testbed, "web");
+        world.until("it is served again", |_| published().is_some()).await;
+        assert_eq!((published(), kind.count(testbed)), (before, 1), "{kind:?}");
+        world.until_still(Duration::from_secs(1)).await;
+        strip(testbed);
+        testbed.cluster.patch("Service", "default", "web", &json!({"spec": {"type": "ClusterIP"}})).unwrap();
+        world.until("it is gone", |testbed| kind.count(testbed) == 0 && kind.groups(testbed).is_empty()).await;
+        assert!(ccm.stop().await.success());
     }
 }

@@ -183,7 +183,7 @@ fn flatten(at: &str, value: &Value, found: &mut BTreeMap<String, Value>) {
 
 /// Marks and names of what `gc` lists, as the state shows them: it is without owner since its Service vanished, or changed its
 /// type, without our finalizer.
-fn names(testbed: &Testbed, orphans: &[Value]) -> Vec<String> {
+fn named_by_gc(testbed: &Testbed, orphans: &[Value]) -> Vec<String> {
     let services = testbed.cluster.list("Service");
     let shown = |text: &str| {
         services.iter().fold(text.to_owned(), |text, service| {
@@ -203,7 +203,7 @@ pub(crate) fn differences(
     wanted: &Value,
     exceptions: &Exceptions,
 ) -> Vec<String> {
-    let told = names(lived, orphans);
+    let told = named_by_gc(lived, orphans);
     let (lived, fresh) = (leaves(lived), leaves(fresh));
     let is_published = |name: &str| {
         fresh.keys().any(|path| path.starts_with(&format!("services\u{1f}{name}\u{1f}status\u{1f}loadBalancer\u{1f}")))
