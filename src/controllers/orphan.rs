@@ -14,6 +14,11 @@ use crate::plan::provenance::Unclaimed;
 /// The longest time that one write may take.
 const LONGEST_WRITE: Duration = Duration::from_secs(30);
 
+/// Time between two looks whether a deletion is complete.
+pub(super) const PAUSE: Duration = Duration::from_secs(3);
+/// Most looks at one deletion; what exists after them is reported.
+pub(super) const LOOKS: usize = 100;
+
 /// Something with the marks of a cluster and without an owner. Its text is one line for the user.
 pub trait Orphan: fmt::Debug + fmt::Display + Send + Sync {
     /// What it is, for scripts.

@@ -50,7 +50,7 @@ pub use self::lint::{Linted, help, lint};
 use self::nlb::NetworkProduct;
 use self::orphans::Vanished;
 pub use self::orphans::{nlb_orphans, orphans};
-use self::prepare::{Preparer, Turns};
+use self::prepare::{Locks, Preparer};
 use self::product::{Facts, Product};
 use self::references::Resolver;
 #[cfg(test)]
@@ -269,7 +269,7 @@ impl Connections<'_> {
             account: AccountCheck::new(cloud.clone(), location.clone()),
             resolver: Resolver::new(cluster, cloud, location, views.clone()),
             views,
-            turns: Turns::default(),
+            locks: Locks::default(),
         }
     }
 }

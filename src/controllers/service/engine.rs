@@ -40,16 +40,17 @@ use crate::plan::service::ownership::{LABEL_HASH, Owner, marked_uid};
 use crate::plan::service::settings::ServiceSettings;
 use crate::telemetry::alarms::ObjectTrouble;
 
-/// For so long a load balancer takes no other write after one that the cloud carries out later.
-const BEING_CHANGED: Duration = Duration::from_millis(250);
+/// A network load balancer refuses other writes with `Conflict.Lock` while the cloud carries out one. The vendor does not document
+/// for how long; 200 ms were observed.
+const CHANGE_TIME: Duration = Duration::from_millis(250);
 
 /// After this time, the nodes that existed at the start are initialised, and identify the account.
 const NODES_COME_UP: Duration = Duration::from_secs(2);
 
 /// How many additions may be refused in one run, so that the search for the backends to blame holds up nothing else for long.
 const REFUSED_IN_A_RUN: usize = 30;
-/// So long clients wait for the address of a new Service: where the cloud refuses backends, one that serves is enough for it.
-const NEW: Duration = Duration::from_secs(30);
+/// Within this time, a new Service of which the cloud refuses backends is published with the first backend that the cloud accepts.
+const NEW_FOR: Duration = Duration::from_secs(30);
 
 /// What all reconciles of one leadership term share.
 #[derive(Debug)]
@@ -136,8 +137,10 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         let Some(service) = self.preparer.views.services.store.get(key) else {
             self.preparer.resolver.candidates.forget(key);
             self.writer.forget(key);
-            if let Some((service, may_be_left)) = states.drop(key) {
-                self.reporter.vanished(&service, may_be_left);
+            if let Some((service, may_own)) = states.drop(key) {
+                if may_own {
+                    self.reporter.vanished(&service);
+                }
                 self.product().forget(&Owner::of(&service, &settings)).await;
             }
             return ReconcileResult::Done;
@@ -311,14 +314,14 @@ impl<P: Product> Engine<P> {
         let unread = std::mem::take(&mut sighting.unread);
         let before = case.state.known.take();
         if !steps.is_empty() {
-            let turn = match prepared.turn.take() {
-                None => self.preparer.turns.take(P::facts(&prepared.goal).named).await,
-                turn => turn,
+            let lock = match prepared.lock.take() {
+                None => self.preparer.locks.lock(P::facts(&prepared.goal).named).await,
+                lock => lock,
             };
             // Until the outcome is certain, no observed state is stored: the reconcile can be cancelled.
             case.state.changed_at = Some(Instant::now());
             self.preparer.states.replace(&case.service.key, case.state.clone());
-            let is_new = case.service.ingress.is_empty() && case.state.now() < NEW;
+            let is_new = case.service.ingress.is_empty() && case.state.now() < NEW_FOR;
             let executor = Executor {
                 product: &self.preparer.product,
                 fence: &self.context.fence,
@@ -336,8 +339,8 @@ impl<P: Product> Engine<P> {
             execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;
             if execution.changes_balancer && P::look_again(&sighting.observed).is_some() {
                 tokio::spawn(async move {
-                    tokio::time::sleep(BEING_CHANGED).await;
-                    drop(turn);
+                    tokio::time::sleep(CHANGE_TIME).await;
+                    drop(lock);
                 });
             }
             self.deleted.fetch_add(execution.deleted, Ordering::Relaxed);

@@ -137,9 +137,9 @@ impl<P: Product> Executor<'_, P> {
                 queue.failed.insert(step.target);
                 continue;
             }
-            let adds = step.operation.adds().to_vec();
+            let is_addition = !step.operation.adds().is_empty();
             let is_bare = is_bare(observed, &step.target);
-            if !adds.is_empty() && !is_bare && queue.refusals >= self.most_refused {
+            if is_addition && !is_bare && queue.refusals >= self.most_refused {
                 execution.put_off = true;
                 queue.short.insert(step.target);
                 continue;
@@ -173,7 +173,8 @@ impl<P: Product> Executor<'_, P> {
                         queue.steps.push_front(Step { operation, ..step });
                         continue;
                     }
-                    queue.refusals += usize::from(!adds.is_empty());
+                    let adds = step.operation.adds().to_vec();
+                    queue.refusals += usize::from(is_addition);
                     match queue.refused(step, fault.kind, is_bare) {
                         Refused::Retried => {}
                         Refused::Step => execution.failures.refused.push((line, fault)),

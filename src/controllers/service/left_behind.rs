@@ -1,12 +1,11 @@
 //! What Services that vanished without their finalizer left on load balancers of users.
 //!
-//! It goes by the plan that removes a Service, so that the same proofs of ownership hold. Marks of listeners name the Service, and
-//! of the cluster only its id.
+//! The plan that removes a Service also removes what it left, so that the same proofs of ownership hold. The mark of a listener
+//! contains the name of its Service and the id of the cluster, but not the uid of the cluster.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,7 +16,7 @@ use super::creations::Made;
 use super::execute::Executor;
 use super::product::{CreationToken, ListedBy, Product, Search};
 use crate::alibaba::{CloudClient, Fault, FaultKind, Priority};
-use crate::controllers::orphan::Orphan;
+use crate::controllers::orphan::{LOOKS, Orphan, PAUSE};
 use crate::fence::Fence;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::provenance::{Provenance, Unclaimed};
@@ -27,11 +26,6 @@ use crate::plan::service::orphans::may_have_one;
 use crate::plan::service::ownership::REUSE_TAG;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::Plan;
-
-/// Time between looks whether everything is gone.
-const PAUSE: Duration = Duration::from_secs(3);
-/// How often that is looked at; what is still there then is reported.
-const LOOKS: usize = 100;
 
 /// What one Service left on one load balancer of a user.
 #[derive(Debug)]

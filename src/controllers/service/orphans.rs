@@ -58,11 +58,11 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
     match unclaimed(clients, config, &*product).await {
         Ok(Left { services, settings, instances }) => {
             orphans.add(instances.into_iter().map(|one| one.map(ClassicOrphan)));
-            let left = match named_by_marks(&*product, &settings).await {
-                Ok(suspects) => left_behind(&product, suspects, &services, &settings).await,
-                Err(fault) => Err(fault),
+            let left = async {
+                let suspects = named_by_marks(&*product, &settings).await?;
+                left_behind(&product, suspects, &services, &settings).await
             };
-            add_left_behind(left, &mut orphans);
+            add_left_behind(left.await, &mut orphans);
             match product.access_lists.unclaimed(&services, &settings).await {
                 Ok(lists) => orphans.add(lists),
                 Err(fault) => orphans.problems.push(format!("access control lists could not be listed: {fault}")),
@@ -95,8 +95,8 @@ pub async fn nlb_orphans(clients: &Clients, config: &Config) -> Orphans {
                 })
             }));
             orphans.add(alone);
-            let nobody = Owner::of_network_load_balancer(&ServiceView::default(), &settings);
-            let suspects = used.iter().flat_map(|(group, used_by)| suspects(&nobody, group, used_by)).collect();
+            let any_owner = Owner::of_network_load_balancer(&ServiceView::default(), &settings);
+            let suspects = used.iter().flat_map(|(group, used_by)| suspects(&any_owner, group, used_by)).collect();
             add_left_behind(left_behind(&product, suspects, &services, &settings).await, &mut orphans);
         }
         Err(why) => orphans.problems.push(why),
@@ -106,11 +106,11 @@ pub async fn nlb_orphans(clients: &Clients, config: &Config) -> Orphans {
 
 /// The Service that a used server group was made for, on each of the load balancers that use it.
 fn suspects<'a>(
-    nobody: &'a Owner,
+    any_owner: &'a Owner,
     group: &'a Unclaimed<OrphanedGroup>,
     used_by: &'a [String],
 ) -> impl Iterator<Item = Suspect> + 'a {
-    let owner = nobody.other_in_mark(&group.what.name);
+    let owner = any_owner.other_in_mark(&group.what.name);
     owner.into_iter().flat_map(move |owner| {
         used_by.iter().map(move |id| Suspect {
             load_balancer: id.clone(),

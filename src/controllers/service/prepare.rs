@@ -97,8 +97,8 @@ pub(super) struct Prepared<P: Product> {
     pub(super) is_drift: bool,
     /// Jobs of an earlier reconcile that failed.
     pub(super) failed_jobs: Vec<(String, Fault)>,
-    /// Held by a plan that takes over what another Service could take over, too.
-    pub(super) turn: Option<OwnedMutexGuard<()>>,
+    /// Held by a plan that overrides listeners, which another Service can override as well.
+    pub(super) lock: Option<OwnedMutexGuard<()>>,
 }
 
 type Seen<P> = (Sighting<<P as Product>::Observed>, Plan<<P as Product>::Operation>);
@@ -112,7 +112,7 @@ pub(super) struct Preparer<P: Product> {
     pub(super) drift: DriftSchedule,
     pub(super) account: AccountCheck,
     pub(super) resolver: Resolver,
-    pub(super) turns: Turns,
+    pub(super) locks: Locks,
 }
 
 impl<P: Product> Preparer<P> {
@@ -179,10 +179,10 @@ impl<P: Product> Preparer<P> {
         if !plan.problems.is_empty() && self.note_vanished(&mut goal, &sighting.observed).await {
             plan = self.diff(case, &goal, &sighting.observed);
         }
-        let mut turn = None;
-        if plan.takes_over {
-            // Another Service can have taken it over since it was read.
-            turn = self.turns.take(P::facts(&goal).named).await;
+        let mut lock = None;
+        if plan.overrides {
+            // Another Service can have overridden the listener since it was read.
+            lock = self.locks.lock(P::facts(&goal).named).await;
             (sighting, plan) = self.read_whole(case, &mut goal).await?;
         }
         case.state.edited &= !(sighting.is_thorough && sighting.unread.is_empty());
@@ -192,7 +192,7 @@ impl<P: Product> Preparer<P> {
             // Where a part that is wanted only now had not been read, the plan says that it is not known.
             before.steps.is_empty() && before.problems == plan.problems
         });
-        Ok(Prepared { goal, references, sighting, plan, is_drift, failed_jobs, turn })
+        Ok(Prepared { goal, references, sighting, plan, is_drift, failed_jobs, lock })
     }
 
     /// Notes whose marks on a user's load balancer are of Services that no longer exist. Whether there are any.
@@ -475,21 +475,21 @@ impl<O> Case<O> {
     }
 }
 
-/// Whose turn it is to write to a load balancer that several Services can share: the cloud carries out one change at a time, and
-/// refuses others meanwhile.
+/// Serialises writes to load balancers that several Services share: the cloud refuses a second change of one while it carries out
+/// the first.
 #[derive(Debug, Default)]
-pub(super) struct Turns(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
+pub(super) struct Locks(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
 
-impl Turns {
-    /// Waits for the turn. None is needed for a load balancer that is made for the Service alone.
-    pub(super) async fn take(&self, shared: Option<&str>) -> Option<OwnedMutexGuard<()>> {
-        let turn = {
-            let mut turns = self.0.lock();
-            if turns.len() > 64 {
-                turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+impl Locks {
+    /// Waits for the lock of the load balancer with this id; `None` for one that is made for the Service alone.
+    pub(super) async fn lock(&self, shared: Option<&str>) -> Option<OwnedMutexGuard<()>> {
+        let lock = {
+            let mut locks = self.0.lock();
+            if locks.len() > 64 {
+                locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             }
-            turns.entry(shared?.to_owned()).or_default().clone()
+            locks.entry(shared?.to_owned()).or_default().clone()
         };
-        Some(turn.lock_owned().await)
+        Some(lock.lock_owned().await)
     }
 }

@@ -380,12 +380,13 @@ impl ServiceReporter {
         self.normal(service, reason, format!("{message}; the load balancer follows"));
     }
 
-    /// A Service is gone. What may be left of it on a load balancer of a user is named here; load balancers of ours are listed.
-    pub(super) fn vanished(&self, service: &ServiceView, may_be_left: bool) {
-        if let Some(id) = raw(service, ID).filter(|id| may_be_left && !id.is_empty()) {
+    /// A Service is gone of which something may be left. What is left on a load balancer of a user is named here; load balancers
+    /// of ours are listed.
+    pub(super) fn vanished(&self, service: &ServiceView) {
+        if let Some(id) = raw(service, ID).filter(|id| !id.is_empty()) {
             let message = format!(
-                "The Service is gone, and its finalizer did not wait for what was made for it on load balancer {id}: \
-                 alicloud-ccm gc lists what is left there"
+                "The Service was deleted without waiting for its finalizer. Its listeners and server groups may still be on load \
+                 balancer {id}; alicloud-ccm gc lists them"
             );
             self.warning(service, "LoadBalancerOwnerMissing", message);
         }

@@ -44,65 +44,65 @@ annotation_table! {
         "the load balancer is kept, but no longer managed",
         "Its presence, even with an empty value, hands the Service to another controller.";
     BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), OneOfOrLast(BACKEND_TYPES), "`service.eni_backends`", Applies::Backends,
-        Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.", from: "official controller";
+        Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.", source: "official controller";
 
     AddressType: suffix("address-type"), OneOf(&["internet", "intranet"]), "internet", Applies::Instance, Immutable,
-        "a different value is a problem: delete the Service and create it again", "Whether the address is public or private.", from: "`AddressType`";
+        "a different value is a problem: delete the Service and create it again", "Whether the address is public or private.", source: "`AddressType`";
     Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
         "Uses this load balancer, which a user created, instead of creating one. It is never deleted.", removed: FixedAtCreation;
     ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, OneOfOrLast(&["true", "false"]), "off", Applies::Instance, Always,
         "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. A listener \
-        on a port of the Service is overridden, unless it belongs to another Service or cluster.", removed: Default, from: "official controller";
+        on a port of the Service is overridden, unless it belongs to another Service or cluster.", removed: Default, source: "official controller";
     Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
         "takes effect at once", "What the controller keeps in sync, each value including those after it: the attributes of the load balancer \
         (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \
-        never changed; a load balancer that does not exist is created in any case.", removed: Default, from: "this program";
+        never changed; a load balancer that does not exist is created in any case.", removed: Default, source: "this program";
     LbName: suffix("name"), LoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
-        "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.", from: "`LoadBalancerName`";
+        "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.", source: "`LoadBalancerName`";
     ResourceGroupId: suffix("resource-group-id"), Text, "`cloud.resource_group_id`", Applies::Instance, Immutable,
-        "a different value is a problem", "Resource group of a new load balancer.", from: "`ResourceGroupId`";
+        "a different value is a problem", "Resource group of a new load balancer.", source: "`ResourceGroupId`";
     AdditionalResourceTags: suffix("additional-resource-tags"), Tags, "", Applies::Instance, Always,
-        "with at least one tag, the list is authoritative: other tags of users are removed", "Tags: `key=value,key=value`.", from: "`Tag`";
+        "with at least one tag, the list is authoritative: other tags of users are removed", "Tags: `key=value,key=value`.", source: "`Tag`";
     DeleteProtection: suffix("delete-protection"), Switch(ON_OFF), "on", Applies::Instance, Always,
-        "changed in place when set and different", "Protection against deletion by others.", from: "`DeleteProtection`";
+        "changed in place when set and different", "Protection against deletion by others.", source: "`DeleteProtection`";
     ModificationProtection: suffix("modification-protection"), OneOf(&["ConsoleProtection", "NonProtection"]),
         "ConsoleProtection", Applies::Instance, Always, "changed in place when set and different",
-        "Protection against changes in the console.", from: "`ModificationProtectionStatus`";
+        "Protection against changes in the console.", source: "`ModificationProtectionStatus`";
     VswitchId: suffix("vswitch-id"), Text, "`cloud.vswitches`", Applies::Instance, Creation,
         "no effect, with a warning: delete the Service and create it again",
-        "vSwitch of a new intranet load balancer.", from: "`VSwitchId`";
+        "vSwitch of a new intranet load balancer.", source: "`VSwitchId`";
     NetworkType: suffix("network-type"), OneOf(&["classic", "vpc"]), "", Applies::Instance, Immutable,
-        "a different value is a problem", "`classic` makes an intranet load balancer without a vSwitch.", from: "official controller";
+        "a different value is a problem", "`classic` makes an intranet load balancer without a vSwitch.", source: "official controller";
     Ip: suffix("ip"), Address, "", Applies::Instance, Immutable, "a different value is a problem",
-        "Private address of a new intranet load balancer.", from: "`Address`";
+        "Private address of a new intranet load balancer.", source: "`Address`";
     IpVersion: suffix("ip-version"), OneOf(&["ipv4", "ipv6"]), "ipv4", Applies::Instance, Immutable,
-        "a different value is a problem; unset counts as `ipv4`", "Version of the address.", from: "`AddressIPVersion`";
+        "a different value is a problem; unset counts as `ipv4`", "Version of the address.", source: "`AddressIPVersion`";
     MasterZoneid: suffix("master-zoneid"), Text, "`service.defaults.master_zone`, or where most nodes are", Applies::Instance, Immutable, "a different value is a problem",
-        "Primary zone.", from: "`MasterZoneId`";
+        "Primary zone.", source: "`MasterZoneId`";
     SlaveZoneid: suffix("slave-zoneid"), Text, "`service.defaults.slave_zone`, or where the second most nodes are", Applies::Instance, Immutable, "a different value is a problem",
-        "Secondary zone.", from: "`SlaveZoneId`";
+        "Secondary zone.", source: "`SlaveZoneId`";
     ChargeType: suffix("charge-type"), OneOf(&["paybytraffic", "paybybandwidth"]), "", Applies::Instance, Always,
-        "changed in place on internet load balancers that are not `PayByCLCU`", "How internet traffic is charged.", from: "`InternetChargeType`";
+        "changed in place on internet load balancers that are not `PayByCLCU`", "How internet traffic is charged.", source: "`InternetChargeType`";
     Bandwidth: suffix("bandwidth"), number(1, 5120), "", Applies::Instance, Always,
-        "changed in place with `charge-type` `paybybandwidth`", "Peak bandwidth in Mbit/s.", from: "`Bandwidth`";
+        "changed in place with `charge-type` `paybybandwidth`", "Peak bandwidth in Mbit/s.", source: "`Bandwidth`";
     InstanceChargeType: suffix("instance-charge-type"), AnyCase(&["PayBySpec", "PayByCLCU"]), "PayByCLCU",
-        Applies::Instance, Always, "`PayBySpec` can become `PayByCLCU`, not the other way", "How the instance is charged.", from: "`InstanceChargeType`";
+        Applies::Instance, Always, "`PayBySpec` can become `PayByCLCU`, not the other way", "How the instance is charged.", source: "`InstanceChargeType`";
     Spec: suffix("spec"), Text, "`slb.s1.small` with `PayBySpec`", Applies::Instance, Always,
-        "changed in place with `PayBySpec`", "Specification, such as `slb.s2.small`. Without effect with `PayByCLCU`.", from: "`LoadBalancerSpec`";
+        "changed in place with `PayBySpec`", "Specification, such as `slb.s2.small`. Without effect with `PayByCLCU`.", source: "`LoadBalancerSpec`";
     PreserveLbOnDelete: annotations::PRESERVE_ON_DELETE, Presence, "off", Applies::Instance, Always,
-        "takes effect when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service is deleted.", removed: Default, from: "official controller";
+        "takes effect when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service is deleted.", removed: Default, source: "official controller";
     ExternalIpType: suffix("external-ip-type"), OneOf(&["eip"]), "", Applies::Instance, Always, "changes the status",
-        "`eip` publishes the elastic addresses bound to the load balancer.", removed: Default, from: "official controller";
+        "`eip` publishes the elastic addresses bound to the load balancer.", removed: Default, source: "official controller";
     Hostname: suffix("hostname"), HostName, "", Applies::Instance, Always, "changes the status",
-        "Published in the status instead of an address.", removed: Default, from: "Kubernetes";
+        "Published in the status instead of an address.", removed: Default, source: "Kubernetes";
 
     ProtocolPort: suffix("protocol-port"), ProtocolPorts(&["tcp", "udp", "http", "https"]), "the port's protocol", Applies::Listeners, Listener,
-        "the listener is deleted and created again", "Protocols of listeners: `https:443,http:80`.", from: "official controller";
+        "the listener is deleted and created again", "Protocols of listeners: `https:443,http:80`.", source: "official controller";
     ForwardPort: suffix("forward-port"), ForwardPorts, "", Applies::Listeners, Listener,
-        "the listener is deleted and created again", "HTTP ports that redirect to HTTPS ports: `80:443`.", from: "official controller";
+        "the listener is deleted and created again", "HTTP ports that redirect to HTTPS ports: `80:443`.", source: "official controller";
     DomainExtensions: suffix("domain-extensions"), DomainExtensions, "", Applies::Listeners, Listener,
         "certificates are added, changed and removed; an empty value removes all, without the annotation they stay",
-        "Additional certificates of HTTPS listeners: `domain:certificate,domain:certificate`.", removed: Stays, from: "official controller";
+        "Additional certificates of HTTPS listeners: `domain:certificate,domain:certificate`.", removed: Stays, source: "official controller";
     Scheduler: suffix("scheduler"), OneOf(&["rr", "wrr", "wlc", "sch", "tch", "qch"]), "rr", Applies::Field(Field::Scheduler),
         Listener, "changed in place; to `sch`, `tch` and `qch` by deleting the listener and creating it again",
         "How connections are distributed. Weights count with `wrr` and `wlc`, so `externalTrafficPolicy: Local` is best with one of them. `sch` and `tch` need TCP or UDP, `qch` needs UDP.";
@@ -179,22 +179,22 @@ annotation_table! {
         "changed in place while checks are on", "Method of HTTP checks.";
 
     BackendLabel: suffix("backend-label"), Labels, "all nodes", Applies::Backends, Backend, "backends are added and removed",
-        "Only nodes with all of these labels: `key=value,key=value`.", from: "Kubernetes";
+        "Only nodes with all of these labels: `key=value,key=value`.", source: "Kubernetes";
     RemoveUnscheduledBackend: suffix("remove-unscheduled-backend"), Switch(ON_OFF), "off", Applies::Backends, Backend,
-        "backends are added and removed", "`on` leaves cordoned nodes out.", from: "official controller";
+        "backends are added and removed", "`on` leaves cordoned nodes out.", source: "official controller";
     BackendIpVersion: suffix("backend-ip-version"), AnyCase(&["ipv4", "ipv6"]), "ipv4", Applies::Backends, Backend,
-        "backends are replaced", "`ipv6` attaches IPv6 addresses; needs `ip-version` `ipv6` and `service.ipv6`.", from: "official controller";
+        "backends are replaced", "`ipv6` attaches IPv6 addresses; needs `ip-version` `ipv6` and `service.ipv6`.", source: "official controller";
     VgroupPort: suffix("vgroup-port"), ServerGroupPorts, "", Applies::Backends, Backend, "backends move to the other group",
-        "Existing server groups for ports: `rsp-id:443,rsp-id:80`; only with `id`.", from: "official controller";
+        "Existing server groups for ports: `rsp-id:443,rsp-id:80`; only with `id`.", source: "official controller";
     Weight: suffix("weight"), number_or_zero(100), "", Applies::Backends, Backend, "weights are changed",
-        "Weight shared by the group's backends; only with `id` and `vgroup-port`.", from: "`Weight`";
+        "Weight shared by the group's backends; only with `id` and `vgroup-port`.", source: "`Weight`";
     DefaultWeight: suffix("default-weight"), number_or_zero(100), "100", Applies::Backends, Backend, "weights are changed",
-        "Weight of each backend, except with `externalTrafficPolicy: Local`.", from: "`Weight`";
+        "Weight of each backend, except with `externalTrafficPolicy: Local`.", source: "`Weight`";
     IgnoreWeightUpdate: suffix("ignore-weight-update"), Switch(ON_OFF), "off", Applies::Backends, Backend,
-        "weights stay unchanged", "With `on`, the weights of existing backends stay unchanged.", from: "official controller";
+        "weights stay unchanged", "With `on`, the weights of existing backends stay unchanged.", source: "official controller";
     GracefulShutdown: suffix("graceful-shutdown"), LooseSwitch("true"), "off", Applies::Backends, Backend,
         "takes effect with the next termination",
-        "`true` keeps terminating pods that still serve with weight 0. With `backend-type` `eni` and without `ignore-weight-update`.", from: "official controller";
+        "`true` keeps terminating pods that still serve with weight 0. With `backend-type` `eni` and without `ignore-weight-update`.", source: "official controller";
 }
 
 /// Attributes of listeners of this protocol, as far as annotations set them.

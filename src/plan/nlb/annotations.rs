@@ -78,52 +78,52 @@ annotation_table! {
         "`nlb` asks for a network load balancer, if `service.type_annotation` is on in the configuration; otherwise \
         `spec.loadBalancerClass: alibabacloud.com/nlb` does.";
     BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), OneOfOrLast(BACKEND_TYPES), "`service.eni_backends`",
-        Applies::Backends, Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.", from: "official controller";
+        Applies::Backends, Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.", source: "official controller";
 
     ZoneMaps: suffix("zone-maps"), ZoneMaps, "`cloud.vswitches`, where most nodes are", Applies::Instance, Always,
         "zones are added and removed in place; vSwitch and addresses of a zone are fixed",
         "Zones with their vSwitches: `zone:vswitch,zone:vswitch`, each perhaps with a private address and an elastic one: \
         `zone:vswitch:192.168.0.10:eip-id`, and with `ip-version` `DualStack` an IPv6 address after these, when it is made. The \
-        cloud wants two zones where a region has them.", from: "official controller";
+        cloud wants two zones where a region has them.", source: "official controller";
     AddressType: suffix("address-type"), AnyCase(ADDRESS_TYPES), "`nlb.defaults.address_type`", Applies::Instance, Always,
-        "changed in place", "Whether the address is public or private.", from: "`AddressType`";
+        "changed in place", "Whether the address is public or private.", source: "`AddressType`";
     Ipv6AddressType: suffix("ipv6-address-type"), AnyCase(ADDRESS_TYPES), "", Applies::Instance, Always, "changed in place",
-        "Whether the IPv6 address is public or private; needs `ip-version` `DualStack`.", from: "`Ipv6AddressType`";
+        "Whether the IPv6 address is public or private; needs `ip-version` `DualStack`.", source: "`Ipv6AddressType`";
     IpVersion: suffix("ip-version"), AnyCase(&["ipv4", "DualStack"]), "ipv4", Applies::Instance, Immutable,
-        "a different value is a problem", "`DualStack` gives an IPv6 address, too.", from: "`AddressIpVersion`";
+        "a different value is a problem", "`DualStack` gives an IPv6 address, too.", source: "`AddressIpVersion`";
     Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
         "Uses this load balancer, which a user created, instead of creating one. It is never deleted.", removed: FixedAtCreation;
     ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, OneOfOrLast(&["true", "false"]), "off", Applies::Instance, Always,
         "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. A listener \
-        on a port of the Service is overridden, unless it belongs to another Service or cluster.", removed: Default, from: "official controller";
+        on a port of the Service is overridden, unless it belongs to another Service or cluster.", removed: Default, source: "official controller";
     Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
         "takes effect at once", "What the controller keeps in sync, each value including those after it: the attributes of the load balancer \
         (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \
-        never changed; a load balancer that does not exist is created in any case.", removed: Default, from: "this program";
+        never changed; a load balancer that does not exist is created in any case.", removed: Default, source: "this program";
     LbName: suffix("name"), NetworkLoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
-        "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.", from: "`LoadBalancerName`";
+        "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.", source: "`LoadBalancerName`";
     ResourceGroupId: suffix("resource-group-id"), Text, "`cloud.resource_group_id`", Applies::Instance, Immutable,
-        "a different value is a problem", "Resource group of a new load balancer, its server groups and its security group.", from: "`ResourceGroupId`";
+        "a different value is a problem", "Resource group of a new load balancer, its server groups and its security group.", source: "`ResourceGroupId`";
     AdditionalResourceTags: suffix("additional-resource-tags"), Tags, "", Applies::Instance, Always,
-        "with at least one tag, the list is authoritative: other tags of users are removed", "Tags: `key=value,key=value`.", from: "`Tag`";
+        "with at least one tag, the list is authoritative: other tags of users are removed", "Tags: `key=value,key=value`.", source: "`Tag`";
     DeleteProtection: suffix("delete-protection"), Switch(ON_OFF), "`nlb.defaults.delete_protection`", Applies::Instance, Always,
-        "changed in place", "Protection against deletion by others.", from: "`DeletionProtectionEnabled`";
+        "changed in place", "Protection against deletion by others.", source: "`DeletionProtectionEnabled`";
     ModificationProtection: suffix("modification-protection"), OneOf(&["ConsoleProtection", "NonProtection"]),
         "`nlb.defaults.modification_protection`", Applies::Instance, Always, "changed in place",
-        "Protection against changes in the console.", from: "`ModificationProtectionEnabled`";
+        "Protection against changes in the console.", source: "`ModificationProtectionEnabled`";
     BandwidthPackageId: suffix("bandwidth-package-id"), Ids { most: 1, empties: true }, "", Applies::Instance, Always,
-        "changed in place; an empty value detaches, without the annotation it stays", "Bandwidth package of a public load balancer.", from: "`BandwidthPackageId`";
+        "changed in place; an empty value detaches, without the annotation it stays", "Bandwidth package of a public load balancer.", source: "`BandwidthPackageId`";
     CrossZoneEnabled: suffix("cross-zone-enabled"), Switch(TRUE_FALSE), "", Applies::Instance, Always, "changed in place when set and different",
-        "Whether backends in other zones get traffic, too.", from: "`CrossZoneEnabled`";
+        "Whether backends in other zones get traffic, too.", source: "`CrossZoneEnabled`";
     SecurityGroupIds: suffix("security-group-ids"), Ids { most: 4, empties: true }, "", Applies::Instance, Always,
-        "joined, then left; an empty value leaves all, without the annotation they stay unchanged", "Security groups of the load balancer.", from: "`SecurityGroupIds`";
+        "joined, then left; an empty value leaves all, without the annotation they stay unchanged", "Security groups of the load balancer.", source: "`SecurityGroupIds`";
     PreserveLbOnDelete: annotations::PRESERVE_ON_DELETE, Presence, "off", Applies::Instance, Always,
-        "takes effect when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service is deleted.", removed: Default, from: "official controller";
+        "takes effect when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service is deleted.", removed: Default, source: "official controller";
 
     ProtocolPort: suffix("protocol-port"), AnyCaseProtocolPorts(&["tcp", "udp", "tcpssl"]), "the port's protocol", Applies::Listeners,
-        Listener, "the listener is deleted and created again", "Protocols of listeners: `tcpssl:443,tcp:80`.", from: "official controller";
+        Listener, "the listener is deleted and created again", "Protocols of listeners: `tcpssl:443,tcp:80`.", source: "official controller";
     ListenerPortRange: suffix("listener-port-range"), PortRanges, "", Applies::Listeners, Listener,
-        "the listener is deleted and created again", "Listeners on ranges of ports: `80-400:80`; needs `backend-type` `eni`.", from: "`StartPort`";
+        "the listener is deleted and created again", "Listeners on ranges of ports: `80-400:80`; needs `backend-type` `eni`.", source: "`StartPort`";
     IdleTimeout: suffix("idle-timeout"), number(10, 900), "", listener(ListenerField::IdleTimeout), Listener,
         "changed in place when set and different", "Idle timeout in seconds; at most 20 with UDP.";
     Cps: suffix("cps"), number_or_zero(1_000_000), "", listener(ListenerField::Cps), Listener,
@@ -140,7 +140,7 @@ annotation_table! {
         "changed in place; removing the annotation keeps the certificate", "Server certificate. Needed for new TCPSSL listeners.";
     AdditionalCertIds: suffix("additional-cert-ids"), Ids { most: 25, empties: true }, "", Applies::Listeners, Listener,
         "certificates are added, then removed; an empty value removes all, without the annotation they stay",
-        "Additional certificates of TCPSSL listeners.", removed: Stays, from: "`AdditionalCertificateIds`";
+        "Additional certificates of TCPSSL listeners.", removed: Stays, source: "`AdditionalCertificateIds`";
     Cacert: suffix("cacert"), Switch(TRUE_FALSE), "", listener(ListenerField::CaEnabled), Listener, "changed in place when set and different",
         "Whether clients need a certificate. `on` needs `cacert-id`.";
     CacertId: suffix("cacert-id"), ids(1), "", listener(ListenerField::CaCertificate), Listener,
@@ -189,22 +189,22 @@ annotation_table! {
         group(GroupField::HealthCheckHttpVersion), Backend, "changed in place when set and different", "Version of HTTP checks.";
 
     BackendLabel: suffix("backend-label"), Labels, "all nodes", Applies::Backends, Backend, "backends are added and removed",
-        "Only nodes with all of these labels: `key=value,key=value`.", from: "Kubernetes";
+        "Only nodes with all of these labels: `key=value,key=value`.", source: "Kubernetes";
     RemoveUnscheduledBackend: suffix("remove-unscheduled-backend"), Switch(ON_OFF), "off", Applies::Backends, Backend,
-        "backends are added and removed", "`on` leaves cordoned nodes out.", from: "official controller";
+        "backends are added and removed", "`on` leaves cordoned nodes out.", source: "official controller";
     BackendIpVersion: suffix("backend-ip-version"), AnyCase(&["ipv4", "ipv6", "dualstack"]), "ipv4", Applies::Backends, Backend,
-        "server groups are replaced", "Which addresses are attached; `ipv6` and `dualstack` need `ip-version` `DualStack` and `service.ipv6`.", from: "official controller";
+        "server groups are replaced", "Which addresses are attached; `ipv6` and `dualstack` need `ip-version` `DualStack` and `service.ipv6`.", source: "official controller";
     VgroupPort: suffix("vgroup-port"), ServerGroupPorts, "", Applies::Backends, Backend, "backends move to the other group",
-        "Existing server groups for ports: `sgp-id:443,sgp-id:80`; only with `id`.", from: "official controller";
+        "Existing server groups for ports: `sgp-id:443,sgp-id:80`; only with `id`.", source: "official controller";
     Weight: suffix("weight"), number_or_zero(100), "", Applies::Backends, Backend, "weights are changed",
-        "Weight shared by the group's backends; only with `id` and `vgroup-port`.", from: "`Weight`";
+        "Weight shared by the group's backends; only with `id` and `vgroup-port`.", source: "`Weight`";
     DefaultWeight: suffix("default-weight"), number_or_zero(100), "100", Applies::Backends, Backend, "weights are changed",
-        "Weight of each backend, except with `externalTrafficPolicy: Local`.", from: "`Weight`";
+        "Weight of each backend, except with `externalTrafficPolicy: Local`.", source: "`Weight`";
     IgnoreWeightUpdate: suffix("ignore-weight-update"), Switch(ON_OFF), "off", Applies::Backends, Backend,
-        "weights stay unchanged", "With `on`, the weights of existing backends stay unchanged.", from: "official controller";
+        "weights stay unchanged", "With `on`, the weights of existing backends stay unchanged.", source: "official controller";
     GracefulShutdown: suffix("graceful-shutdown"), LooseSwitch("true"), "off", Applies::Backends, Backend,
         "takes effect with the next termination",
-        "`true` keeps terminating pods that still serve with weight 0. With `backend-type` `eni` and without `ignore-weight-update`.", from: "official controller";
+        "`true` keeps terminating pods that still serve with weight 0. With `backend-type` `eni` and without `ignore-weight-update`.", source: "official controller";
 }
 
 /// Attributes of listeners of this protocol, as far as annotations set them.

@@ -166,9 +166,9 @@ pub struct Entry<N: AnnotationName> {
     pub help: &'static str,
     /// What holds once it is taken away.
     pub removed: Removed,
-    /// Where it is written what values it takes: a parameter of the vendor's API, or whose rule it is. Empty for an attribute, of
-    /// which it is the parameter, and where any text counts.
-    pub from: &'static str,
+    /// Where the allowed values are defined: a parameter of the vendor's API, or the program whose rule it is. Empty where
+    /// [`AnnotationName::parameter`] gives it, and where any text is allowed.
+    pub source: &'static str,
 }
 
 /// The names of a product's annotations.
@@ -243,7 +243,7 @@ macro_rules! annotation_table {
     (
         others: $others:expr;
         $($name:ident: $key:expr, $kind:expr, $default:literal, $applies:expr, $scope:ident, $update:literal, $help:literal
-            $(, removed: $removed:ident)? $(, from: $from:literal)?;)*
+            $(, removed: $removed:ident)? $(, source: $source:literal)?;)*
     ) => {
         /// An annotation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -266,7 +266,7 @@ macro_rules! annotation_table {
                     use $crate::plan::service::annotations::{Removed, WhenEffective};
                     [$(Removed::$removed,)? Removed::usual::<Field>(&$applies, WhenEffective::$scope)][0]
                 },
-                from: [$($from,)? ""][0],
+                source: [$($source,)? ""][0],
             },)*];
             const OTHER_PRODUCTS: (&'static [&'static str], &'static str) = $others;
 

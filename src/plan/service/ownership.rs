@@ -57,8 +57,8 @@ pub const LABEL_SECURITY_GROUP: &str = "service.k8s.alibaba/security-group-id";
 /// Start of the keys of annotations that only this program writes.
 pub const OWN_ANNOTATIONS: &str = "alicloud-ccm/";
 
-/// Annotation of a Service that was restored from a backup: its namespace and name, and what its marks were made of, which was
-/// another UID. In it, no tag has to change.
+/// Annotation of a Service that was restored from a backup with another UID: `namespace/name/uid`, with the UID in the marks of its
+/// load balancer, so that no tag has to change.
 pub const RESTORED: &str = "alicloud-ccm/restored";
 
 /// Longest name of a server group and longest description of a backend, in characters.

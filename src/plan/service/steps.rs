@@ -132,8 +132,8 @@ pub struct Plan<O> {
     pub notes: Vec<String>,
     /// Whether backends stay that would be removed if all that is needed to say so were known.
     pub withholds_backends: bool,
-    /// Whether it takes over a listener of a user, which other Services can take over as well.
-    pub takes_over: bool,
+    /// Whether it overrides a listener that other Services can override as well.
+    pub overrides: bool,
 }
 
 impl<O> Default for Plan<O> {
@@ -144,7 +144,7 @@ impl<O> Default for Plan<O> {
             warnings: Vec::new(),
             notes: Vec::new(),
             withholds_backends: false,
-            takes_over: false,
+            overrides: false,
         }
     }
 }

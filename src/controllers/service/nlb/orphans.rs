@@ -2,7 +2,6 @@
 //! security group, which are no part of it.
 
 use std::fmt;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -11,16 +10,11 @@ use serde_json::{Value, json};
 
 use crate::alibaba::nlb::{GroupFilter, JobState, ListedGroup};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
-use crate::controllers::orphan::{Orphan, permit};
+use crate::controllers::orphan::{LOOKS, Orphan, PAUSE, permit};
 use crate::fence::Fence;
 use crate::plan::nlb::observed::Answer;
 use crate::plan::service::orphans::{OrphanedGroup, OrphanedInstance};
 use crate::plan::service::ownership::{MARK_TAG, is_mark};
-
-/// Time between looks whether something is gone.
-const PAUSE: Duration = Duration::from_secs(3);
-/// How often the deletion is checked; what still exists then is reported.
-const LOOKS: usize = 100;
 
 /// A network load balancer whose Service does not exist.
 #[derive(Debug, Serialize)]

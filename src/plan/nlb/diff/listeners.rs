@@ -113,7 +113,7 @@ impl Pass<'_> {
         if lacks || is_homeless || is_open || is_withheld {
             return ListenerAction::Blocked;
         }
-        self.plan.takes_over |= !notes.is_empty();
+        self.plan.overrides |= !notes.is_empty();
         self.plan.notes.extend(notes);
         if is_there { ListenerAction::Update } else { ListenerAction::Create }
     }

@@ -32,8 +32,8 @@ pub fn introduction() -> String {
          those named by `id` only with `force-override-listeners`; B always, with every change of nodes and endpoints.\n\n\
          Removed, what holds once the annotation is taken away: `default`, as on a load balancer that never had it; `stays`, its\n\
          last value until another one is stated; `fixed`, what the load balancer was made with.\n\n\
-         Source, who says which values are right: the document of this parameter of the API (`CreateLoadBalancer`, and the\n\
-         actions that create listeners and server groups), the official controller, Kubernetes, or this program.\n\n\
+         Source, where the allowed values are defined: the documentation of this parameter of the API (`CreateLoadBalancer`, and\n\
+         the actions that create listeners and server groups), the official controller, Kubernetes, or this program.\n\n\
          A new listener gets the settings of every feature that is stated, also of one that is off: the URI, domain, method\n\
          and codes of an HTTP health check, a drain time, details of the PROXY protocol. A listener that exists gets them\n\
          when its feature is switched on.\n"
@@ -97,12 +97,12 @@ fn key<N: AnnotationName>(entry: &Entry<N>) -> &'static str {
     }
 }
 
-/// Where the values come from; the API's word for an attribute.
+/// Where the allowed values are defined.
 fn source<N: AnnotationName>(entry: &Entry<N>) -> String {
     match entry.applies {
         Applies::Field(field) => format!("`{}`", N::parameter(field)),
-        _ if entry.from.is_empty() => "-".to_owned(),
-        _ => entry.from.to_owned(),
+        _ if entry.source.is_empty() => "-".to_owned(),
+        _ => entry.source.to_owned(),
     }
 }
 

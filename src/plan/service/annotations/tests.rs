@@ -50,8 +50,8 @@ fn each_row(check_clb: impl Fn(&Entry<clb::annotations::Name>), check_nlb: impl 
 
 fn has_source<N: AnnotationName>(entry: &Entry<N>) {
     let is_free = matches!(entry.kind, ValueKind::AnyValue | ValueKind::Text | ValueKind::Presence);
-    let has_one = !entry.from.is_empty() || matches!(entry.applies, Applies::Field(_));
-    assert!(is_free || has_one, "{}: who says which values are right?", entry.key.full());
+    let has_one = !entry.source.is_empty() || matches!(entry.applies, Applies::Field(_));
+    assert!(is_free || has_one, "{}: where are the allowed values defined?", entry.key.full());
 }
 
 #[test]
