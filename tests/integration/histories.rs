@@ -158,18 +158,22 @@ impl Place {
         }
     }
 
-    /// Says what could not be said before, since the Service of this name was not gone; true if nothing is left to say.
-    fn said(&self) -> bool {
-        let there = |name: &str| {
-            let it = self.testbed.cluster.get("Service", "default", name)?;
-            Some(it["metadata"]["deletionTimestamp"].is_null())
-        };
-        fields(&self.wanted["services"]).fold(true, |said, (name, wanted)| {
-            if there(name) == Some(true) {
-                return said;
+    /// Says what could not be said before, since the Service of this name was not gone; true if nothing is left to say. What
+    /// the API server refuses is not wanted after all.
+    fn said(&mut self) -> bool {
+        let mut said = true;
+        for (name, wanted) in fields(&self.wanted["services"].clone()) {
+            let is_there = |place: &Self| {
+                let it = place.testbed.cluster.get("Service", "default", name);
+                it.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null())
+            };
+            if !is_there(self) && self.tell(name, wanted).is_err() {
+                merge(&mut self.wanted, &json!({"services": {name: null}}));
+            } else {
+                said &= is_there(self);
             }
-            said & (self.tell(name, wanted).is_ok() && there(name) == Some(true))
-        })
+        }
+        said
     }
 
     /// Brings a Service and its endpoints to what is wanted, unless it must be gone first.

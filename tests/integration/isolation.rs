@@ -468,3 +468,43 @@ fn traffic_follows_a_release_although_the_cloud_refuses_a_setting() {
         assert_eq!(used, (vec![30990], vec![30991]));
     });
 }
+
+/// A listener of another protocol keeps the port.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_are_gone_leave_a_listener_whose_protocol_cannot_change_while_a_setting_is_wrong() {
+    let of = async |kind: Kind, wrong: &str| {
+        let (world, ccm) = served(kind).await;
+        annotate(&world.testbed, "web", wrong, "nonsense");
+        let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
+        assert!(told.contains(wrong), "{told}");
+        let ports = json!({"spec": {"ports": [{"name": "p80", "port": 80, "targetPort": 8000, "protocol": "UDP"}]}});
+        world.testbed.cluster.patch("Service", "default", "web", &ports).unwrap();
+        world.until_quiet(QUIET).await;
+        backends_follow(&world, kind).await;
+        assert!(ccm.stop().await.success());
+        assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
+    };
+    tokio::join!(of(Kind::Classic, "acl-type"), of(Kind::Network, "unhealthy-threshold"));
+}
+
+#[test]
+fn traffic_moves_to_a_new_node_port_at_once_although_the_cloud_refuses_another_setting() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        Kind::Network.expose(&testbed, "web", &[80], &[1]);
+        testbed.cloud.dials(|dials| dials.nlb_job_time = Duration::from_millis(700));
+        let _product = Product::start(&testbed, EVERY, &format!("{HASTE}[leader_election]\nenabled = false\n"));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        annotate(&testbed, "web", "bandwidth-package-id", "cbwp-none");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let port = json!({"name": "p80", "port": 80, "nodePort": 31_999, "targetPort": 8000, "protocol": "TCP"});
+        testbed.cluster.patch("Service", "default", "web", &json!({"spec": {"ports": [port]}})).unwrap();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let leads = testbed.cloud.look(|account| {
+            let listener = account.nlb.balancers.values().flat_map(|lb| lb.listeners.values()).next().unwrap();
+            account.nlb.groups[&listener.group].servers.iter().map(|it| it.port).collect::<Vec<_>>()
+        });
+        assert_eq!(leads, [31_999]);
+    });
+}

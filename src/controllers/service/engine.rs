@@ -359,7 +359,8 @@ impl<P: Product> Engine<P> {
         self.preparer.states.budget.spend(&case.service.uid, again);
         let (groups, observed) = (P::facts(&prepared.goal).groups, &prepared.sighting.observed);
         // Backends of a pending job are not in the group yet.
-        let is_under_way = P::look_again(observed).is_some();
+        execution.failures.look_again = P::look_again(observed);
+        let is_under_way = execution.failures.look_again.is_some();
         case.state.refusals.retain(|key| {
             let is_there = |group: &ObservedGroup| group.members().iter().any(|backend| backend.key == *key);
             groups.values().any(|group| group.backends.contains(key))

@@ -66,6 +66,8 @@ pub(crate) struct Failures {
     pub(crate) refused: Vec<(String, Fault)>,
     /// Why the run ended before the last step, if it did.
     pub(crate) stopped: Option<(String, Fault)>,
+    /// When to read the status of pending jobs of the cloud.
+    pub(crate) look_again: Option<Duration>,
 }
 
 impl Failures {
@@ -78,6 +80,13 @@ impl Failures {
     pub(crate) fn soonest(&self) -> Option<&Fault> {
         let passing = self.refused.iter().find(|(_, fault)| is_out_of_order(fault.kind));
         self.stopped.as_ref().or(passing).or(self.refused.first()).map(|(_, fault)| fault)
+    }
+
+    /// When to go on after pending jobs, where the cloud refused single steps and works otherwise: the steps that wait for
+    /// those jobs do not wait for the refused ones.
+    pub(crate) fn goes_on_in(&self) -> Option<Duration> {
+        let works = self.stopped.is_none() && !self.refused.iter().any(|(_, fault)| is_out_of_order(fault.kind));
+        self.look_again.filter(|_| works)
     }
 
     /// The same, of which the last step is retried after this time.

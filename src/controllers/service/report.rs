@@ -194,9 +194,10 @@ impl ReconcileError {
                 }
                 _ => ReconcileResult::failed(self.kind(), Backoff::LONG),
             },
-            Self::Execution(failures) => match failures.soonest() {
-                Some(fault) => pause(fault),
-                None => ReconcileResult::failed(self.kind(), Backoff::SHORT),
+            Self::Execution(failures) => match (failures.goes_on_in(), failures.soonest()) {
+                (Some(again), _) => ReconcileResult::RequeueAfter(again),
+                (None, Some(fault)) => pause(fault),
+                (None, None) => ReconcileResult::failed(self.kind(), Backoff::SHORT),
             },
             Self::Unresolved(_) => {
                 ReconcileResult::failed(self.kind(), Backoff { first: Duration::from_secs(5), ..Backoff::LONG })

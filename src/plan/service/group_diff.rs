@@ -159,11 +159,17 @@ pub(crate) fn follow_listeners<M: GroupModel>(
     if desired.problems.withhold_groups() {
         return;
     }
+    let port = |key: M::ListenerKey| match key.into() {
+        Target::Listener(listener) => Some(listener.port),
+        _ => None,
+    };
+    // One of another protocol keeps its port while the wanted one cannot be made.
+    let at_its_port = |key| desired.listeners.iter().find(|(other, _)| port(**other) == port(key)).map(|(_, it)| it);
     for (id, group) in observed.groups() {
         let Some(backends) = &group.backends else { continue };
         let listeners = references.kept.get(id).into_iter().flatten().filter(|(_, ours)| *ours);
-        let mut wanted =
-            listeners.filter_map(|(key, _)| desired.groups.get(&M::facts(desired.listeners.get(key)?).1.to_string()));
+        let wanted = listeners.filter_map(|(key, _)| desired.listeners.get(key).or_else(|| at_its_port(*key)));
+        let mut wanted = wanted.filter_map(|listener| desired.groups.get(&M::facts(listener).1.to_string()));
         let is_meant = || places.values().any(|place| place.id.as_ref() == Some(id));
         let is_ours = || {
             desired.owner.owns_group(&group.name)

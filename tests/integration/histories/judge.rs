@@ -220,10 +220,21 @@ pub(crate) fn differences(
             || path.contains("\u{1f}loadBalancer\u{1f}")
             || parts.any(|part| part.split('/').next() == Some(&port.to_string()))
     };
+    // So does its server group, which a fresh world never made.
+    let is_kept_group = |path: &str, port: u64| {
+        let of_listener = |(path, _): &(&String, &Value)| {
+            let mut parts = path.split('\u{1f}').skip_while(|part| *part != "listeners").skip(1);
+            parts.next().is_some_and(|part| part.split('/').next() == Some(&port.to_string()))
+        };
+        let mut names = lived.iter().filter(of_listener).filter_map(|(_, value)| value.as_str());
+        names.any(|name| path.split('\u{1f}').any(|part| part == name && part.starts_with("k8s")))
+            && !fresh.contains_key(path)
+    };
+    let is_excused = |path: &str, port| is_of_port(path, port) || is_kept_group(path, port);
     let judged = |path: &str| {
         fields(&wanted["services"])
             .filter(|(name, service)| service["type"] == "LoadBalancer" && mentions(path, name))
-            .all(|(name, _)| is_published(name) && !unmade(name).into_iter().any(|port| is_of_port(path, port)))
+            .all(|(name, _)| is_published(name) && !unmade(name).into_iter().any(|port| is_excused(path, port)))
     };
     let is_told = |path: &str| told.iter().any(|name| path.contains(name.as_str()));
     let paths: BTreeSet<&String> = lived.keys().chain(fresh.keys()).collect();

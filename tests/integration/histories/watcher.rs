@@ -30,7 +30,7 @@ pub(crate) struct Watcher {
     filled: BTreeMap<String, BTreeSet<u64>>,
     /// Since when Services have a ready pod.
     ready: BTreeMap<String, Instant>,
-    /// Services that had an address.
+    /// Services that had an address, by their uids.
     published: BTreeSet<String>,
     /// When the last fault was possible.
     disturbed: Option<Instant>,
@@ -184,16 +184,16 @@ impl Watcher {
         }
         let events = cluster.list("Event");
         for service in &services {
-            let name = service["metadata"]["name"].as_str().unwrap();
+            let [name, uid] = ["name", "uid"].map(|field| service["metadata"][field].as_str().unwrap());
             if !is_balanced(service) {
-                self.published.remove(name);
+                self.published.remove(uid);
                 continue;
             }
             let is_published = service["status"]["loadBalancer"]["ingress"].as_array().is_some_and(|it| !it.is_empty());
             let serves = listeners.iter().any(|it| service_of(&it.mark) == Some(name) && !it.backends.is_empty());
             if is_published {
-                self.published.insert(name.to_owned());
-            } else if self.published.contains(name) && serves {
+                self.published.insert(uid.to_owned());
+            } else if self.published.contains(uid) && serves {
                 wrong.insert(format!("{name}: the address is withdrawn"), Duration::from_secs(1));
             }
             let is_told = || events.iter().any(|it| it["involvedObject"]["name"] == name && it["type"] == "Warning");
