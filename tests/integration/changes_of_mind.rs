@@ -535,3 +535,46 @@ fn pods_that_are_gone_leave_a_listener_that_cannot_move_to_nodes() {
         }
     });
 }
+
+#[test]
+fn a_kind_that_serves_in_part_is_published_where_the_other_kind_is_gone() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        testbed.cloud.dials(|dials| dials.nlb_job_time = Duration::from_secs(1));
+        Kind::Network.expose(&testbed, "web", &[80], &[1]);
+        // A network load balancer may wait for so long, and a classic one for 60 s.
+        annotate(&testbed, "web", "idle-timeout", "900");
+        let _product = start(&testbed, "");
+        settled().await;
+        set(&testbed, &json!({"type": "ClusterIP", "externalTrafficPolicy": null, "loadBalancerClass": null}));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        set(&testbed, &json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"}));
+        settled().await;
+        assert_eq!((Kind::Classic.count(&testbed), Kind::Network.count(&testbed)), (1, 0));
+        assert!(is_published(&testbed, Kind::Classic, "web"));
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        let service = testbed.cluster.get("Service", "default", "web").unwrap();
+        assert_eq!(service["metadata"]["finalizers"], json!(["service.k8s.alibaba/resources"]));
+    });
+}
+
+#[test]
+fn the_status_follows_the_host_name_although_another_setting_is_wrong() {
+    with_each(async |between| {
+        let testbed = testbed(Kind::Classic).await;
+        annotate(&testbed, "web", "hostname", "web.example.com");
+        let mut product = Some(start(&testbed, ""));
+        settled().await;
+        annotate(&testbed, "web", "scheduler", "nonsense");
+        settled().await;
+        let ingress = || {
+            testbed.cluster.get("Service", "default", "web").unwrap()["status"]["loadBalancer"]["ingress"][0].clone()
+        };
+        assert_eq!(ingress()["hostname"], "web.example.com");
+        between.change(&testbed, &mut product, || annotate(&testbed, "web", "hostname", ""));
+        let _product = product.unwrap_or_else(|| start(&testbed, ""));
+        settled().await;
+        assert!(ingress()["hostname"].is_null() && ingress()["ip"].is_string(), "{between:?}: {}", ingress());
+    });
+}

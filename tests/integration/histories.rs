@@ -92,6 +92,8 @@ struct Place {
     product: Option<Product>,
     watcher: Watcher,
     is_disturbed: bool,
+    /// Users' writes leave our annotations: what one drops right before a crash is forgotten.
+    keeps_ours: bool,
 }
 
 /// Address of the pod in a slot of a node.
@@ -112,7 +114,14 @@ impl Place {
             dials.security_group_release = Duration::from_secs(4);
         });
         testbed.cluster.set_latency(Duration::from_millis(2));
-        Self { testbed, wanted: json!({}), product: None, watcher: Watcher::default(), is_disturbed: false }
+        Self {
+            testbed,
+            wanted: json!({}),
+            product: None,
+            watcher: Watcher::default(),
+            is_disturbed: false,
+            keeps_ours: false,
+        }
     }
 
     /// Starts the process, or starts it anew.
@@ -187,7 +196,12 @@ impl Place {
             (Some(_), false) if going => return Ok(()),
             (None, false) => drop(cluster.create(service(name, wanted))?),
             (Some(current), false) => {
-                drop(cluster.patch("Service", "default", name, &patch(current, &service(name, wanted)))?);
+                drop(cluster.patch(
+                    "Service",
+                    "default",
+                    name,
+                    &patch(current, &service(name, wanted), self.keeps_ours),
+                )?);
             }
         }
         let endpoint = |(slot, pod): (&String, &Value)| {
@@ -327,8 +341,9 @@ async fn live(life: &Life, start: &Start) -> Result<(), String> {
     let mut place = Place::new(&start.testbed).await;
     place.start();
     let mut exceptions = Exceptions::default();
-    for step in &life.steps {
+    for (at, step) in life.steps.iter().enumerate() {
         let before = place.wanted.clone();
+        place.keeps_ours = place.is_disturbed || life.steps.get(at + 1).is_some_and(|next| next.deed == Deed::Kill);
         place.step(life.seed, step).await;
         for (name, _) in fields(&before["services"]).chain(fields(&place.wanted["services"])) {
             exceptions.note(name, &before["services"][name], &place.wanted["services"][name], &start.rows);

@@ -482,7 +482,7 @@ impl<P: Product> Engine<P> {
         let (goal, observed, service) = (&prepared.goal, &*prepared.sighting.observed, &Arc::clone(&case.service));
         let facts = P::facts(goal);
         let is_incomplete = !execution.failures.is_empty() || !prepared.plan.problems.is_empty();
-        // The status has the other load balancer, which serves until this one does.
+        // The other load balancer serves until this one does.
         let takes_over = P::KIND.takes_over(service);
         if observed.id().is_none() && execution.failures.is_empty() {
             self.forget_applied(case, prepared).await?;
@@ -492,9 +492,10 @@ impl<P: Product> Engine<P> {
             let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &[]);
             let is_current = service.ingress == published.ingress || facts.publishes_elastic;
             // What one port lacks keeps no other from its clients.
-            let is_due =
-                if service.ingress.is_empty() { observed.has_running_listener(facts.owner) } else { is_current };
-            if execution.failures.stopped.is_some() || !is_due || takes_over {
+            let has_address = !service.ingress.is_empty();
+            let is_due = (has_address && is_current) || observed.has_running_listener(facts.owner);
+            let other_serves = has_address && takes_over;
+            if execution.failures.stopped.is_some() || !is_due || other_serves {
                 return Err(failure(execution, &prepared.plan.problems));
             }
         }

@@ -137,7 +137,7 @@ pub(crate) fn service(name: &str, wanted: &Value) -> Value {
 }
 
 /// What changes a Service that is there into the one that is wanted.
-pub(crate) fn patch(current: &Value, wanted: &Value) -> Value {
+pub(crate) fn patch(current: &Value, wanted: &Value, keeps_ours: bool) -> Value {
     const FIELDS: [&str; 9] = [
         "type",
         "ports",
@@ -149,7 +149,8 @@ pub(crate) fn patch(current: &Value, wanted: &Value) -> Value {
         "loadBalancerSourceRanges",
         "allocateLoadBalancerNodePorts",
     ];
-    let had = fields(&current["metadata"]["annotations"]).map(|(key, _)| (key.clone(), Value::Null));
+    let is_dropped = |(key, _): &(&String, &Value)| !keeps_ours || !key.starts_with("alicloud-ccm/");
+    let had = fields(&current["metadata"]["annotations"]).filter(is_dropped).map(|(key, _)| (key.clone(), Value::Null));
     let mut annotations: Map<String, Value> = had.collect();
     annotations.extend(fields(&wanted["metadata"]["annotations"]).map(|(key, value)| (key.clone(), value.clone())));
     let spec: Map<String, Value> =

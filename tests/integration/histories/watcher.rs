@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use alicloud_ccm::plan::service::annotations::PREFIX;
+use alicloud_ccm::plan::service::ownership::default_name;
 use serde_json::Value;
 use sim::cloud::Account;
 use tokio::time::Instant;
@@ -47,6 +48,8 @@ struct Backend {
 /// A listener that serves, with its server group.
 struct Listener {
     mark: String,
+    /// The name of the load balancer, by which its Service is known.
+    owner: Option<String>,
     port: u16,
     group: String,
     backends: Vec<Backend>,
@@ -64,7 +67,8 @@ fn listeners(account: &Account) -> Vec<Listener> {
             };
             let backends = group.backends.iter().map(backend).collect();
             let (mark, group) = (listener.description.clone(), listener.group.clone());
-            all.push(Listener { mark, port: *port, group, backends });
+            let owner = balancer.tags.get("kubernetes.do.not.delete").cloned();
+            all.push(Listener { mark, owner, port: *port, group, backends });
         }
     }
     for balancer in account.nlb.balancers.values() {
@@ -74,7 +78,8 @@ fn listeners(account: &Account) -> Vec<Listener> {
                 |it: &sim::cloud::GroupServer| Backend { server: it.id.clone(), ip: it.ip.clone(), port: it.port };
             let backends = group.servers.iter().map(backend).collect();
             let (mark, group) = (listener.description.clone(), listener.group.clone());
-            all.push(Listener { mark, port: listener.port, group, backends });
+            let owner = balancer.tags.get("kubernetes.do.not.delete").cloned();
+            all.push(Listener { mark, owner, port: listener.port, group, backends });
         }
     }
     all
@@ -145,7 +150,9 @@ impl Watcher {
             }
         }
         for it in &listeners {
-            let Some(name) = service_of(&it.mark).filter(|name| by_name(name).is_some()) else { continue };
+            // One of a Service that vanished can have the same name.
+            let is_of = |service: &Value| it.owner == service["metadata"]["uid"].as_str().map(default_name);
+            let Some(name) = service_of(&it.mark).filter(|name| by_name(name).is_some_and(is_of)) else { continue };
             let wanted = &place.wanted["services"][name];
             let pods: BTreeSet<String> = fields(&wanted["pods"])
                 .map(|(slot, pod)| address(name, pod["node"].as_u64().unwrap_or(1), slot.parse().unwrap()).to_string())
