@@ -504,9 +504,9 @@ fn what_is_withdrawn_before_a_load_balancer_could_be_made_leaves_no_annotation()
 }
 
 #[test]
-fn pods_that_are_gone_leave_a_listener_that_cannot_move_to_nodes() {
+fn pods_that_are_gone_or_serve_elsewhere_leave_a_listener_that_cannot_move_to_nodes() {
     with_each(async |between| {
-        for kind in Kind::BOTH {
+        for (kind, is_gone) in Kind::BOTH.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
             let testbed = testbed(kind).await;
             let eni = |value: Value| {
                 let annotations = json!({"service.beta.kubernetes.io/backend-type": value});
@@ -514,13 +514,13 @@ fn pods_that_are_gone_leave_a_listener_that_cannot_move_to_nodes() {
                 testbed.cluster.patch("Service", "default", "web", &metadata).unwrap();
             };
             eni(json!("eni"));
-            let port = json!({"name": "p80", "port": 80, "targetPort": 8000, "protocol": "TCP"});
-            set(&testbed, &json!({"allocateLoadBalancerNodePorts": false, "ports": [port]}));
+            let port = |to: u16| json!({"name": "p80", "port": 80, "targetPort": to, "protocol": "TCP"});
+            set(&testbed, &json!({"allocateLoadBalancerNodePorts": false, "ports": [port(8000)]}));
             testbed.cloud.edit(|cloud| {
                 cloud.add_interface("eni-101", "i-play-1", "vsw-i", &["192.168.0.101"]);
             });
             let pod = Endpoint::ready([192, 168, 0, 101].into(), "node-1");
-            testbed.cluster.set_endpoints("default", "web", &[pod]).unwrap();
+            testbed.cluster.set_endpoints("default", "web", std::slice::from_ref(&pod)).unwrap();
             let mut product = Some(start(&testbed, ""));
             settled().await;
             let backends = || kind.groups(&testbed).into_iter().map(|group| group.len()).sum::<usize>();
@@ -529,9 +529,14 @@ fn pods_that_are_gone_leave_a_listener_that_cannot_move_to_nodes() {
             let _product = product.unwrap_or_else(|| start(&testbed, ""));
             settled().await;
             assert_eq!(backends(), 1, "the pod is there, and serves");
-            testbed.cluster.set_endpoints("default", "web", &[]).unwrap();
+            if is_gone {
+                testbed.cluster.set_endpoints("default", "web", &[]).unwrap();
+            } else {
+                set(&testbed, &json!({"ports": [port(8001)]}));
+                testbed.cluster.set_endpoints("default", "web", &[pod]).unwrap();
+            }
             settled().await;
-            assert_eq!(backends(), 0, "{kind:?}, {between:?}");
+            assert_eq!(backends(), 0, "{kind:?}, {between:?}, gone: {is_gone}");
         }
     });
 }

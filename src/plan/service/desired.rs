@@ -17,7 +17,7 @@ use super::problem::{ProblemScope, ScopedProblem, ScopedProblems, ServiceProblem
 use super::spec_fields;
 use super::steps::{self, Target};
 use super::unready::UnreadyNodes;
-use crate::plan::inputs::{EndpointsView, Ingress, ServicePort, ServiceView, TargetPort};
+use crate::plan::inputs::{Endpoint, EndpointsView, Ingress, ServicePort, ServiceView, TargetPort};
 
 /// What a product brings, so that what all products do is written once.
 pub trait ProductModel: Sized {
@@ -101,21 +101,25 @@ pub struct NodePorts {
     own: BTreeSet<u16>,
     /// Where nodes are attached by their addresses: ports of pods, which were perhaps attached before.
     of_pods: Option<BTreeSet<u16>>,
-    /// Where a port lacks its node port, so that pods that were attached before stay: the addresses of all endpoints.
-    pods: Option<BTreeSet<Box<str>>>,
+    /// Where a port lacks its node port, so that pods that were attached before stay: where all endpoints serve.
+    pods: Option<BTreeSet<(Box<str>, u16)>>,
 }
 
 impl NodePorts {
     fn of(service: &ServiceView, endpoints: &EndpointsView, rules: &BackendRules) -> Self {
         let lacks_one = rules.mode != BackendMode::Eni && service.ports.iter().any(|port| port.node_port == 0);
-        let addresses = || endpoints.endpoints.iter().map(|endpoint| endpoint.address.to_string().into()).collect();
         let by_address = rules.nodes.by_address && rules.mode != BackendMode::Eni;
         let number = |port: &ServicePort| match port.target_port {
             TargetPort::Number(number) => Some(number),
             TargetPort::Name(_) => None,
         };
+        let serving = |endpoint: &Endpoint| {
+            let address: Box<str> = endpoint.address.to_string().into();
+            let ports = endpoint.ports.iter().map(|(_, port)| *port).chain(service.ports.iter().filter_map(number));
+            ports.map(move |port| (address.clone(), port)).collect::<Vec<_>>()
+        };
         let of_pods = service.ports.iter().map(number).collect::<Option<_>>().filter(|_| by_address);
-        let pods = (lacks_one && !endpoints.unknown).then(addresses);
+        let pods = (lacks_one && !endpoints.unknown).then(|| endpoints.endpoints.iter().flat_map(serving).collect());
         Self { own: service.ports.iter().map(|port| port.node_port).collect(), of_pods, pods }
     }
 
@@ -130,11 +134,12 @@ impl NodePorts {
             BackendKind::Ip => self.of_pods.as_ref().is_some_and(|ports| !ports.contains(&backend.port)),
             BackendKind::Eni => false,
         };
-        let is_gone = |pods: &BTreeSet<Box<str>>| !pods.contains(&backend.server_ip);
+        let place = (backend.server_ip.clone(), backend.port);
+        let is_gone = |pods: &BTreeSet<(Box<str>, u16)>| !pods.contains(&place);
         if is_node {
             (!self.own.contains(&backend.port)).then_some("the Service has this node port no longer")
         } else {
-            self.pods.as_ref().is_some_and(is_gone).then_some("no endpoint of the Service has this address")
+            self.pods.as_ref().is_some_and(is_gone).then_some("no endpoint of the Service serves there")
         }
     }
 }
