@@ -230,7 +230,9 @@ pub(crate) fn differences(
         names.any(|name| path.split('\u{1f}').any(|part| part == name && part.starts_with("k8s")))
             && !fresh.contains_key(path)
     };
-    let is_excused = |path: &str, port| is_of_port(path, port) || is_kept_group(path, port);
+    // What was applied is forgotten once the Service is in sync.
+    let is_remembered = |path: &str| path.contains("\u{1f}alicloud-ccm/applied-");
+    let is_excused = |path: &str, port| is_of_port(path, port) || is_kept_group(path, port) || is_remembered(path);
     let judged = |path: &str| {
         fields(&wanted["services"])
             .filter(|(name, service)| service["type"] == "LoadBalancer" && mentions(path, name))

@@ -93,14 +93,14 @@ fn service_of(mark: &str) -> Option<&str> {
 }
 
 impl Watcher {
-    /// From now on things fail, or no longer.
-    pub(crate) fn disturb(&mut self) {
-        self.disturbed = Some(Instant::now());
+    /// Until then things fail, or have failed without a trace.
+    pub(crate) fn disturb_until(&mut self, end: Instant) {
+        self.disturbed = self.disturbed.max(Some(end));
     }
 
     pub(crate) fn look(&mut self, place: &Place, is_disturbed: bool) {
         if is_disturbed {
-            self.disturb();
+            self.disturb_until(Instant::now());
         }
         let versions = place.versions();
         if self.seen != Some(versions) {
