@@ -4,18 +4,19 @@
 //! Everything from the Kubernetes client's requests and the signed cloud calls up to the election and the supervisor runs as
 //! in the binary. Sockets, files and signals are left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use alicloud_ccm::alibaba::actions::Action;
 use alicloud_ccm::alibaba::metadata::Metadata;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::alibaba::{CloudClient, location};
 use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::{Origin, checked, load};
-use alicloud_ccm::controllers::registry::{CATALOG, CONTROLLERS};
+use alicloud_ccm::controllers::registry::{self, CATALOG, CONTROLLERS};
 use alicloud_ccm::controllers::{Clients, Context};
 use alicloud_ccm::fence::fence;
 use alicloud_ccm::jitter;
@@ -28,7 +29,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use parking_lot::Mutex;
 use serde_json::Value;
-use sim::testbed::Testbed;
+use sim::testbed::{ACCESS_KEY, Testbed};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -107,6 +108,7 @@ impl tracing_subscriber::fmt::time::FormatTime for Elapsed {
 #[must_use = "it dies when this is dropped"]
 pub(crate) struct Product {
     running: JoinHandle<()>,
+    cloud: sim::cloud::Cloud,
     /// What it shows as out of sync.
     pub(crate) alarms: Alarms,
 }
@@ -114,6 +116,10 @@ pub(crate) struct Product {
 impl Drop for Product {
     fn drop(&mut self) {
         self.running.abort();
+        let unlisted = self.cloud.look(|account| account.unlisted.clone());
+        if !std::thread::panicking() {
+            assert_eq!(unlisted, BTreeSet::new(), "called, and not in what `ram-policy` prints");
+        }
     }
 }
 
@@ -126,6 +132,13 @@ impl Product {
     /// The same with single keys set to other values.
     pub(crate) fn start_with(testbed: &Testbed, controllers: &[&str], more: &str, set: &[&str]) -> Self {
         let config = config(testbed, controllers, more, set);
+        // Every test is one of the permissions as well.
+        let listed = registry::cloud_actions(&config).map(Action::permission).collect();
+        testbed.cloud.edit(|cloud| {
+            if let Some(key) = cloud.keys.get_mut(ACCESS_KEY.0) {
+                key.listed = Some(listed);
+            }
+        });
         let cluster = Cluster::with_client(client(&testbed.cluster), &config.kubernetes);
         let transport: Arc<dyn Transport> = Arc::new(InProcess(testbed.cloud.clone()));
         let alarms = Alarms::default();
@@ -147,7 +160,7 @@ impl Product {
             supervisor.apply(&jobs).await;
             std::future::pending::<()>().await;
         });
-        Self { running, alarms: shown }
+        Self { running, cloud: testbed.cloud.clone(), alarms: shown }
     }
 }
 

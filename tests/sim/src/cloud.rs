@@ -496,7 +496,12 @@ impl Cloud {
         if action.signed {
             let key = protocol::authenticate(params, account, nonces, now)?;
             // Who one is, one may always ask.
-            denied = action.name != "GetCallerIdentity" && !key.may(action.product.name(), action.name);
+            let (product, name) = (action.product.name(), action.name);
+            denied = name != "GetCallerIdentity" && !key.may(product, name);
+            let is_listed = key.lists(product, name) || name == "GetCallerIdentity";
+            if !is_listed {
+                account.unlisted.insert(format!("{product}:{name}"));
+            }
         }
         let sees_nothing = action.product == Product::Ecs
             && !action.write

@@ -78,6 +78,8 @@ pub struct Account {
     pub acls: BTreeMap<String, Acl>,
     /// By id.
     pub load_balancers: Shared<BTreeMap<String, Shared<LoadBalancer>>>,
+    /// Calls that no policy of their key lists, see [`AccessKey::listed`].
+    pub unlisted: BTreeSet<String>,
     /// Network load balancers and what belongs to them.
     pub nlb: Network,
     /// By id.
@@ -212,6 +214,7 @@ impl Account {
             certificates: BTreeMap::new(),
             acls: BTreeMap::new(),
             load_balancers: Shared::default(),
+            unlisted: BTreeSet::new(),
             nlb: Network::default(),
             security_groups: BTreeMap::new(),
             private_zones: BTreeMap::new(),

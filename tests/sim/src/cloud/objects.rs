@@ -338,6 +338,8 @@ pub struct AccessKey {
     /// Actions, by name or as `product:name`, or patterns with a trailing `*`, that the identity may not call. Reads of ECS then answer with nothing,
     /// everything else with `Forbidden.RAM`.
     pub denied: BTreeSet<String>,
+    /// The only actions that a policy lists, as `product:name`; everything else is refused as if denied.
+    pub listed: Option<BTreeSet<String>>,
 }
 
 impl std::fmt::Debug for AccessKey {
@@ -568,7 +570,7 @@ impl AccessKey {
     /// A key of a user, without end of validity.
     #[must_use]
     pub fn permanent(secret: &str) -> Self {
-        Self { secret: secret.into(), token: None, expires: None, active: true, denied: BTreeSet::new() }
+        Self { secret: secret.into(), token: None, expires: None, active: true, denied: BTreeSet::new(), listed: None }
     }
 
     /// A key of a session.
@@ -582,6 +584,10 @@ impl AccessKey {
             let name = it.strip_prefix(product).and_then(|it| it.strip_prefix(':')).unwrap_or(it);
             name.strip_suffix('*').map_or(name == action, |start| action.starts_with(start))
         };
-        !self.denied.iter().any(names)
+        !self.denied.iter().any(names) && self.lists(product, action)
+    }
+
+    pub(crate) fn lists(&self, product: &str, action: &str) -> bool {
+        self.listed.as_ref().is_none_or(|listed| listed.contains(&format!("{product}:{action}")))
     }
 }
