@@ -208,7 +208,7 @@ impl<V> Default for Store<V> {
 }
 
 impl Store<NodeView> {
-    /// Notes whether another instance has taken the place of a node's own; see [`NodeView::is_replaced`].
+    /// Notes whether a node's instance is gone for good; see [`NodeView::is_replaced`].
     pub fn set_replaced(&self, key: &ObjectKey, is_replaced: bool) {
         let mut objects = self.objects.write();
         let Some(view) = objects.views.get_mut(key).filter(|view| view.is_replaced != is_replaced) else { return };

@@ -140,7 +140,7 @@ impl BatchReconciler for NodeReconciler {
         let mut result = BatchResult::default();
         let mut out_of_sync = self.apply(&config, &mut observed, &mut result).await;
         let told = (&self.context, &self.reporter, &*self.nodes);
-        self.remover.remove(told, &observed, &mut result, &mut out_of_sync).await;
+        self.remover.remove(told, &mut observed, &mut result, &mut out_of_sync).await;
         self.reporter.out_of_sync("nodes", (&scope, began), out_of_sync, |name| {
             self.nodes.get(&ObjectKey::cluster(name)).is_some()
         });

@@ -153,7 +153,7 @@ pub struct NodeView {
     pub has_conditions: bool,
     /// The condition `Ready`.
     pub ready: Option<Condition>,
-    /// Whether its instance is proven to be gone while another one has its address. Only this process says so.
+    /// Whether its instance is proven to be gone for good, so that it serves no longer. Only this process says so.
     pub is_replaced: bool,
     /// The condition `NetworkUnavailable`.
     pub network_unavailable: Option<Condition>,

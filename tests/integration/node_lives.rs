@@ -261,7 +261,8 @@ impl Lives {
                 continue;
             };
             let provable = machine.gone.zip(self.shows).map(|(gone, shown)| gone.max(shown));
-            if machine.replaced && provable.is_some_and(|since| since.elapsed() > TWO_READS) {
+            let reports = machine.status.is_some();
+            if (machine.replaced || reports) && provable.is_some_and(|since| since.elapsed() > TWO_READS) {
                 assert!(!servers.contains(&id), "{id} is in a group, and gone");
                 assert!(!hops.contains(&id), "a route leads to {id}, which is gone");
             }
@@ -342,7 +343,7 @@ fn a_node_ends_as_its_instance_and_its_kubelet_say() {
     let lives: &[NamedLife] = &[
         ("nothing happens", &[], Left::Serving),
         ("released, and silent", &[(0, 1, Release), (0, 1, FallsSilent)], Left::Removed),
-        ("released, and not ready", &[(0, 1, Release), (0, 1, Reports("False"))], Left::Node),
+        ("released, and not ready", &[(0, 1, Release), (0, 1, Reports("False"))], Left::Aside),
         (
             "released, and not ready, then silent",
             &[(0, 1, Release), (0, 1, Reports("False")), (60, 1, FallsSilent)],
@@ -356,7 +357,8 @@ fn a_node_ends_as_its_instance_and_its_kubelet_say() {
         ("replaced, and ready", &[(0, 1, Replace)], Left::Aside),
         ("replaced, and not ready", &[(0, 1, Replace), (0, 1, Reports("False"))], Left::Aside),
         ("replaced, and silent", &[(0, 1, Replace), (0, 1, FallsSilent)], Left::Removed),
-        ("released, and ready, as of another account", &[(0, 1, Release)], Left::Node),
+        ("released, and ready", &[(0, 1, Release)], Left::Aside),
+        ("released, and not ready for long", &[(0, 1, Reports("False")), (60, 1, Release)], Left::Aside),
         (
             "stopped and started",
             &[(0, 1, Stop), (0, 1, FallsSilent), (60, 1, Start), (0, 1, Reports("True"))],
@@ -558,6 +560,29 @@ fn a_stale_entry_is_replaced_although_the_instance_of_another_ready_node_is_gone
         let (servers, hops) = used(&lives.testbed);
         assert!(servers.contains("i-new-1") && hops.contains("i-new-1"), "{servers:?} {hops:?}");
         drop(product);
+    });
+}
+
+/// The same of one whose address no other instance has: the account has shown it before.
+#[test]
+fn a_stale_entry_is_replaced_although_another_ready_node_has_lost_its_instance_for_good() {
+    on_a_clock(async {
+        let (mut lives, _product) = Lives::begin(&[1, 2, 3]).await;
+        lives.act(1, Release);
+        lives.pass(60).await;
+        lives.testbed.cloud.edit(|cloud| {
+            let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
+            table.entries.insert("10.98.4.0/24".into(), RouteEntry::to_instance("rte-gone", "i-released"));
+        });
+        lives.testbed.join(4);
+        lives.pass(60).await;
+        let (_, hops) = used(&lives.testbed);
+        assert!(hops.contains(&instance(4)) && !hops.contains("i-released"), "{hops:?}");
+        let told = warnings(&lives.testbed, "node-1");
+        let gone = told.iter().find(|(reason, _)| reason == "InstanceGone").map(|(_, text)| text.as_str());
+        for word in [&*instance(1), "kubectl delete node node-1"] {
+            assert!(gone.is_some_and(|text| text.contains(word)), "{word}: {told:?}");
+        }
     });
 }
 

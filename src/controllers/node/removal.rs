@@ -46,7 +46,7 @@ pub(super) fn line(missing: &MissingInstance, location: &CloudLocation, config: 
     look(Duration::ZERO);
     let (kind, text) = match look(rules.interval.max(Duration::from_secs(1))) {
         RemovalDecision::Keep => return None,
-        RemovalDecision::Stay(why) if missing.successor.is_some() => (LineKind::Problem, missing.told(why)),
+        RemovalDecision::Stay(why) if missing.serves_no_longer() => (LineKind::Problem, missing.told(why)),
         RemovalDecision::Stay(why) => (LineKind::Note, missing.told(why)),
         RemovalDecision::Withheld { reason, .. } => (LineKind::Note, format!("removal is withheld: {reason}")),
         RemovalDecision::Remove | RemovalDecision::Wait(_) => {
@@ -90,11 +90,11 @@ impl NodeRemover {
         self.seen.retain(|name, _| names.contains(name.as_str()));
     }
 
-    /// Adds to `out_of_sync` the nodes that stay although another instance has their place.
+    /// Adds to `out_of_sync` the nodes that stay although their instance serves no longer.
     pub(super) async fn remove(
         &mut self,
         (context, reporter, nodes): (&Context, &Reporter, &Store<NodeView>),
-        observed: &NodeObservations,
+        observed: &mut NodeObservations,
         result: &mut BatchResult,
         out_of_sync: &mut OutOfSync,
     ) {
@@ -104,8 +104,9 @@ impl NodeRemover {
             self.seen.insert(view.name.clone(), LastSeen { elsewhere: Some(!here), ..LastSeen::default() });
         }
         let rules = rules(&context.config.borrow(), &context.location);
-        for missing in &observed.missing {
-            let MissingInstance { node, id, absence, .. } = missing;
+        for missing in &mut observed.missing {
+            missing.was_shown = self.ledger.was_shown(&missing.node.uid);
+            let MissingInstance { node, id, absence, .. } = &*missing;
             let mut seen = LastSeen::default();
             if let Absence::Unproven(why) = absence {
                 seen.unproven = Some(why.clone());
@@ -120,7 +121,7 @@ impl NodeRemover {
                 RemovalDecision::Stay(why) => {
                     let text = missing.told(why);
                     warn!(code = "ACCM0108", node = %node.name, instance = %id, "{text}");
-                    if missing.successor.is_some() {
+                    if missing.serves_no_longer() {
                         nodes.set_replaced(&key, true);
                         out_of_sync.insert(node.name.clone(), trouble(GONE, text.clone()));
                     } else {

@@ -3,9 +3,10 @@
 //! "The cloud does not show the instance" is weak evidence: a missing permission, the wrong account or a partial answer
 //! look the same. So a node is removed only after two observations apart in time, each from an answer that proves the absence,
 //! while its kubelet has been silent for long, and only few nodes are removed within a window. A node whose kubelet reports
-//! stays: another account may have its instance. It serves no longer if another instance has its address.
+//! stays: another account may have its instance. It serves no longer if this process has seen the instance before, or another one has
+//! its address.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,20 +54,29 @@ pub struct MissingInstance {
     pub absence: Absence,
     /// The instance that has the address of the node now.
     pub successor: Option<String>,
+    /// Whether the account has shown the instance to this process before.
+    pub was_shown: bool,
 }
 
 impl MissingInstance {
+    /// Whether it is certain that nothing serves under the id of the instance any more.
+    #[must_use]
+    pub const fn serves_no_longer(&self) -> bool {
+        self.successor.is_some() || self.was_shown
+    }
+
     /// What is said of a node that stays, and why it does.
     #[must_use]
     pub fn told(&self, why: &str) -> String {
         let (Self { id, successor, .. }, name) = (self, &self.node.name);
-        match successor {
-            Some(other) => format!(
-                "Instance {id} is gone, and instance {other} has the address of the node now. Load balancers and \
-                 routes leave the node out. The controller keeps the Node, as {why}; delete it (kubectl delete node {name}), \
-                 then restart the kubelet"
+        let now = successor.as_ref().map(|other| format!(", and instance {other} has the address of the node now"));
+        match self.serves_no_longer() {
+            true => format!(
+                "Instance {id} is gone{}. Load balancers and routes leave the node out. The controller keeps the Node, as \
+                 {why}; delete it (kubectl delete node {name}), then restart the kubelet",
+                now.unwrap_or_default()
             ),
-            None => format!(
+            false => format!(
                 "The account does not show instance {id}, and no other instance has the address of the node. The \
                  controller keeps the Node, as {why}. If the instance is gone, delete the Node object: kubectl delete node \
                  {name}. If another account has the instance, there is nothing to do"
@@ -149,7 +159,8 @@ impl fmt::Display for WithholdReason {
 #[derive(Clone, Debug, Default)]
 pub struct RemovalLedger {
     first_missing: BTreeMap<String, Duration>,
-    elsewhere: BTreeSet<String>,
+    /// Nodes whose instance was shown, and whether in the cluster's VPC.
+    shown: BTreeMap<String, bool>,
     removed: VecDeque<Duration>,
 }
 
@@ -160,23 +171,26 @@ impl RemovalLedger {
     /// The cloud shows the node's instance; `here` says whether in the cluster's VPC.
     pub fn present(&mut self, uid: &str, here: bool) {
         self.first_missing.remove(uid);
-        if here {
-            self.elsewhere.remove(uid);
-        } else {
-            self.elsewhere.insert(uid.to_owned());
-        }
+        self.shown.insert(uid.to_owned(), here);
+    }
+
+    /// Whether the cloud has shown the node's instance before.
+    #[must_use]
+    pub fn was_shown(&self, uid: &str) -> bool {
+        self.shown.contains_key(uid)
     }
 
     /// Forgets nodes that are not in the cluster any more.
     pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
         self.first_missing.retain(|uid, _| exists(uid));
-        self.elsewhere.retain(|uid| exists(uid));
+        self.shown.retain(|uid, _| exists(uid));
     }
 
     /// Decides about a node whose instance is missing. [`RemovalDecision::Remove`] is counted as done.
     pub fn decide(&mut self, missing: &MissingInstance, now: Moment, rules: &RemovalRules) -> RemovalDecision {
         let MissingInstance { node: view, id, absence, .. } = missing;
-        let ours = id.region == rules.region && id.instance.starts_with("i-") && !self.elsewhere.contains(&view.uid);
+        let elsewhere = self.shown.get(&view.uid) == Some(&false);
+        let ours = id.region == rules.region && id.instance.starts_with("i-") && !elsewhere;
         let silent_for = silent_for(view, now.wall);
         // A kubelet that never reported is no proof of a release, and one that reports speaks against it.
         let is_weak = *absence != Absence::Proven && silent_for.is_none();
@@ -252,7 +266,7 @@ mod tests {
 
     fn missing(node: &NodeView, region: &str, absence: Absence) -> MissingInstance {
         let id = ProviderId { region: region.into(), instance: "i-1".into() };
-        MissingInstance { node: Arc::new(node.clone()), id, absence, successor: None }
+        MissingInstance { node: Arc::new(node.clone()), id, absence, successor: None, was_shown: false }
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct RouteNode {
     pub malformed: Vec<String>,
     /// Whether entries may be created for it.
     pub gets_routes: bool,
-    /// Whether its instance is gone while another one has its place; see [`NodeView::is_replaced`].
+    /// Whether its instance is gone for good; see [`NodeView::is_replaced`].
     pub is_replaced: bool,
     /// Whether its condition is written.
     pub gets_condition: bool,

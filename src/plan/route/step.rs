@@ -164,9 +164,7 @@ pub enum RouteProblem {
         doubt: String,
     },
     /// The instance of the node is gone.
-    #[error(
-        "pod CIDR {cidr} gets no route: the instance of the node is gone, and another one has its address; delete the Node"
-    )]
+    #[error("pod CIDR {cidr} gets no route: the instance of the node is gone; delete the Node")]
     Replaced {
         /// The pod CIDR.
         cidr: IpNet,

@@ -102,8 +102,9 @@ intended.
 - A Node is removed only if two reads, `node.removal_interval` apart, prove that its instance was released, and if its kubelet has not
   reported for `node.removal_grace`: its condition `Ready` has been `Unknown` for that long. At most `node.removal_limit` Nodes are
   removed within `node.removal_window`. An empty answer, a missing permission or the account of another cluster removes no Node.
-- A Node whose kubelet reports stays when its instance is gone; the event `InstanceGone` says so. If another instance has its address,
-  load balancers and routes leave the Node out until you delete it. The official controller notices nothing.
+- A Node whose kubelet reports stays when its instance is gone; the event `InstanceGone` says so. If the running process has seen the
+  instance before, or another instance has its address, load balancers and routes leave the Node out until you delete it. The official
+  controller notices nothing.
 - A Lingjun node with the label `alibabacloud.com/lingjun-worker=true` loses the taint `uninitialized`, with an event. Its Node is not
   deleted when the machine is released; the official controller deletes it.
 - Labels and taints of other programs stay unchanged. A taint or an address is written only if the Node has not changed since the
@@ -114,7 +115,7 @@ intended.
 - An entry without a mark that has the pod CIDR of a node, inside `route.cluster_cidrs`, is replaced if it leads to another
   node of this cluster, or to an instance that no longer exists, in two reads ten seconds apart. The event is `ReplacedRoute`. The
   controller knows whether an instance exists only if the account shows the instance of every ready node, which is not so in some
-  VPCs that several accounts share; the event then says so. A node that another instance has replaced does not count. Every other
+  VPCs that several accounts share; the event then says so. A node that is left out for `InstanceGone` does not count. Every other
   such entry stays, also if no cluster CIDRs are configured: the event
   `CreateRouteFailed` on the node names the entry to remove. The official controller removes all of them.
 - An entry for a part of a node's pod CIDR stays, and the node gets an event. The official controller removes it.
