@@ -28,7 +28,21 @@ pub fn suspended() -> Duration {
     };
     // In this order, what passes between the two reads counts as awake.
     let with_suspension = read(ClockId::Boottime);
-    with_suspension.saturating_sub(read(ClockId::Monotonic))
+    let suspended = with_suspension.saturating_sub(read(ClockId::Monotonic));
+    #[cfg(test)]
+    let suspended = suspended + UNSEEN.get();
+    suspended
+}
+
+#[cfg(test)]
+thread_local! {
+    static UNSEEN: std::cell::Cell<Duration> = const { std::cell::Cell::new(Duration::ZERO) };
+}
+
+/// This thread's machine sleeps for so long.
+#[cfg(test)]
+pub fn sleep_unseen(time: Duration) {
+    UNSEEN.set(UNSEEN.get() + time);
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub const WRITE_TIME: Duration = Duration::from_secs(5);
 struct Deadline {
     /// If the machine stays awake; `None` without an election.
     until: Option<Instant>,
-    /// How long the machine had been suspended when the deadline was set. A later suspension shortens the time that is left,
+    /// How long the machine had been suspended when the renewal was sent. A later suspension shortens the time that is left,
     /// since instants do not count it and other replicas are awake.
     suspended: Duration,
 }
@@ -49,12 +49,18 @@ pub struct Keeper {
 impl Keeper {
     /// No other replica can lead before `until`.
     pub fn lead_until(&self, until: Instant) {
-        self.sender.send_replace(Some(Deadline { until: Some(until), suspended: suspended() }));
+        self.lead_since(suspended(), until);
+    }
+
+    /// The same, on a machine that had been suspended for `suspended` when the renewal was sent: what it sleeps from then on is
+    /// time for others.
+    pub fn lead_since(&self, suspended: Duration, until: Instant) {
+        self.sender.send_replace(Some(Deadline { until: Some(until), suspended }));
     }
 
     /// There is no election: writes are always allowed.
     pub fn lead_unbounded(&self) {
-        self.sender.send_replace(Some(Deadline { until: None, suspended: suspended() }));
+        self.sender.send_replace(Some(Deadline { until: None, suspended: Duration::ZERO }));
     }
 
     /// This process no longer leads; no new permit is issued from now on.

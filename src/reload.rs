@@ -20,6 +20,8 @@ pub enum Takes {
     StartsAndStops,
     /// The connections to the API server and to the cloud, and with them every controller, start again in the same process.
     Reconnects,
+    /// A running process refuses it, see [`refused`](crate::config::watch::refused).
+    Refused,
 }
 
 /// A row of the table.
@@ -36,6 +38,8 @@ pub struct Effect {
 const fn row(key: &'static str, takes: Takes, when: &'static str) -> Effect {
     Effect { key, takes, when }
 }
+
+const STOP_ALL: &str = "with the next start; stop all replicas before, or two lead";
 
 /// Keys outside of the sections of controllers, and those of them with an effect of their own.
 static EFFECTS: &[Effect] = &[
@@ -54,6 +58,9 @@ static EFFECTS: &[Effect] = &[
     row("kubernetes.context", Takes::Reconnects, "at once"),
     row("kubernetes.server", Takes::Reconnects, "at once"),
     row("kubernetes", Takes::InPlace, "with the next request"),
+    row("leader_election.enabled", Takes::Refused, STOP_ALL),
+    row("leader_election.name", Takes::Refused, STOP_ALL),
+    row("leader_election.namespace", Takes::Refused, STOP_ALL),
     row("leader_election", Takes::InPlace, "at once; the election starts again, the controllers pause until it is won"),
     row("server", Takes::InPlace, "at once; the old address is served until the new one is"),
     row("log", Takes::InPlace, "with the next line"),

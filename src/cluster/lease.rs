@@ -13,17 +13,21 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 use uuid::Uuid;
 
-use super::events::Events;
+use super::events::{Events, Regarding};
 use super::requests::Requests;
 use crate::config::Config;
 use crate::config::checked::LeaderElection;
 use crate::fence::Keeper;
+use crate::plan::inputs::ObjectKey;
 use crate::telemetry::metrics;
-use elector::{Elector, Progress};
+use elector::{COMPONENT, Elector, Progress};
 pub(super) use record::LockKind;
+
+/// Without an election.
+const ALONE: &str = "Leader election is off, so this must be the only replica. Two would undo what the other does (leader_election.enabled)";
 
 /// Takes part in the election until `stop` is cancelled, see [`Cluster::elect`](super::Cluster::elect).
 pub(super) async fn elect(
@@ -54,7 +58,10 @@ pub(super) async fn elect(
             keeper.lead_unbounded();
             requests.health().elects(None);
             metrics::leader(true);
-            info!("leader election is switched off; this must be the only replica");
+            let key = ObjectKey::new(section.namespace.clone(), section.name.clone());
+            let lock = Regarding { kind: LockKind::Lease.kind(), key, uid: String::new() };
+            warn!(code = "ACCM0006", "{ALONE}");
+            events.warning(COMPONENT, &lock, "LeaderElectionOff", ALONE.to_owned());
             over.await;
         }
         keeper.withdraw();

@@ -18,8 +18,20 @@ use tracing::warn;
 
 use super::catalog::Catalog;
 use super::check::Referenced;
+use super::checked::LeaderElection;
 use super::load::{Attempt, Loaded, Origin, attempt};
-use super::report::ConfigReport;
+use super::report::{ConfigProblem, ConfigReport, ProblemPlace};
+
+/// Keys of the election that cannot change while the program runs, and whether they do. Replicas read the file at different times:
+/// one that locks something else, or nothing, would lead beside one that has not read it yet.
+#[must_use]
+pub fn refused(before: &LeaderElection, after: &LeaderElection) -> [(&'static str, bool); 3] {
+    [
+        ("leader_election.enabled", before.enabled != after.enabled),
+        ("leader_election.name", before.name != after.name),
+        ("leader_election.namespace", before.namespace != after.namespace),
+    ]
+}
 
 /// The outcome of reading the configuration again.
 #[derive(Clone, Debug, PartialEq)]
@@ -167,7 +179,7 @@ impl Watch {
     }
 
     fn judge(&mut self, attempt: Attempt, cause: Cause) -> Option<Reload> {
-        match attempt.outcome {
+        match attempt.outcome.and_then(|loaded| self.accept(loaded)) {
             Ok(loaded) if loaded == self.current => {
                 let taken_back = self.rejected.take().is_some();
                 (taken_back || cause == Cause::Asked).then_some(Reload::Unchanged)
@@ -182,6 +194,21 @@ impl Watch {
                 (!known || cause == Cause::Asked).then_some(Reload::Rejected { report, hash: attempt.hash })
             }
         }
+    }
+
+    /// Refuses a configuration that only a new start may take.
+    fn accept(&self, loaded: Loaded) -> Result<Loaded, ConfigReport> {
+        let (running, path) = (&self.current.config.leader_election, &self.origin.path);
+        let changed = refused(running, &loaded.config.leader_election).into_iter().filter(|(_, changes)| *changes);
+        let problem = |(key, _): (&str, bool)| {
+            let message =
+                format!("{key} cannot change while the program runs: until all replicas have read it, two would lead");
+            let help = Some("stop all replicas, then start them again".to_owned());
+            let place = ProblemPlace::Whole { file: path.clone() };
+            ConfigProblem { key: Some(key.to_owned()), ..ConfigProblem::at(place, message, help) }
+        };
+        let problems: Vec<_> = changed.map(problem).collect();
+        if problems.is_empty() { Ok(loaded) } else { Err(ConfigReport::of_problems(path, problems)) }
     }
 }
 
@@ -394,6 +421,19 @@ mod tests {
         world.write("[cloud");
         assert!(matches!(world.asked().await, Reload::Rejected { .. }));
         assert!(matches!(world.asked().await, Reload::Rejected { .. }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_lock_is_refused_while_replicas_run_and_its_end_is_said() {
+        for change in ["enabled = false", "name = \"other\"", "namespace = \"other\""] {
+            let mut world = world(WatchPace::default(), plain);
+            world.write(&format!("{}[leader_election]\n{change}\n", text("one")));
+            let Some(Reload::Rejected { report, .. }) = world.watch.next().await else { panic!("{change} is taken") };
+            let key = format!("leader_election.{}", change.split(' ').next().unwrap());
+            assert_eq!(report.problems()[0].key.as_deref(), Some(&*key));
+            world.write(&text("one"));
+            assert_eq!(world.watch.next().await, Some(Reload::Unchanged));
+        }
     }
 
     #[tokio::test(start_paused = true)]

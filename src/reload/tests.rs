@@ -6,6 +6,7 @@ use expect_test::expect_file;
 
 use super::*;
 use crate::config::secret::Secret;
+use crate::config::watch::refused;
 use crate::config::{ConfigSource, KeyFile, check, keys};
 use crate::controllers::registry::CATALOG;
 
@@ -180,6 +181,9 @@ fn every_key_takes_effect_as_the_table_says() {
         assert_eq!(!change.restarted.is_empty(), row.takes == Takes::Reconnects, "{key}");
         let starts = !change.started.is_empty() || !change.stopped.is_empty();
         assert_eq!(starts, row.takes == Takes::StartsAndStops, "{key}");
+        let (one, two) = (with(one).leader_election, with(two).leader_election);
+        let is_refused = refused(&one, &two).into_iter().any(|(refused, changes)| changes && refused == key);
+        assert_eq!(is_refused, row.takes == Takes::Refused, "{key}");
     }
 }
 
@@ -228,6 +232,7 @@ fn page() -> String {
         let takes = match row.takes {
             Takes::InPlace => "in place",
             Takes::StartsAndStops => "starts and stops the named controllers only",
+            Takes::Refused => "refused while the process runs",
             Takes::Reconnects => "reconnects: all controllers start again, the process stays",
         };
         let _ = writeln!(page, "| `{key}` | {takes} | {} |", row.when);

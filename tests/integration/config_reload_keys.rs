@@ -36,6 +36,8 @@ enum Seen {
     Answers(&'static str, Option<u16>),
     /// What it answers over TLS.
     AnswersOverTls(&'static str, u16),
+    /// The file is rejected: two replicas would lead. What runs stays as it is.
+    Refused,
     /// Every Service is looked at; what is remembered of the cloud may spare the calls.
     Look,
     /// It only bounds how fast or how long something goes, or decides about later changes of the file.
@@ -88,7 +90,7 @@ const SPEC: &str = "service.defaults.instance_charge_type";
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn row_of(key: &str, live: &Live) -> Row {
     use After::{IntranetService, Node, Nothing, Service};
-    use Seen::{Answers, AnswersOverTls, Bound, Call, Endpoints, Event, Gate, Lease, Log, Look};
+    use Seen::{Answers, AnswersOverTls, Bound, Call, Endpoints, Event, Gate, Lease, Log, Look, Refused};
     let text = |value: &str| format!("{value:?}");
     let folder = |name: &str| text(live.world.folder().join(name).to_str().unwrap());
     let by_gate = |number: usize| text(&format!("127.0.0.1:{}", live.gates[number].port));
@@ -172,19 +174,17 @@ fn row_of(key: &str, live: &Live) -> Row {
         "kubernetes.context" => row(&text("other"), Log("connected region")).back(),
         "kubernetes.kubeconfig" => row(&text("kubeconfig-2"), Log("kubeconfig-2 (kubernetes.kubeconfig)")).back(),
         "kubernetes.server" => row(&text(&live.server), Log("connected region")),
-        "leader_election.enabled" => row("false", Log("leader election is configured anew")).back(),
+        "leader_election.enabled" => row("false", Refused),
         "leader_election.identity" => {
             row(&text("somebody"), Lease("kube-system", "ccm", "\"holderIdentity\":\"somebody_"))
         }
         "leader_election.lease_duration" => {
             row(&text("21s"), Lease("kube-system", "ccm", "\"leaseDurationSeconds\":21"))
         }
-        "leader_election.name" => row(&text("other"), Lease("kube-system", "other", "\"holderIdentity\":\"somebody_")),
-        "leader_election.namespace" => {
-            row(&text("default"), Lease("default", "other", "\"holderIdentity\":\"somebody_"))
-        }
+        "leader_election.name" => row(&text("other"), Refused),
+        "leader_election.namespace" => row(&text("default"), Refused),
         "leader_election.renew_deadline" => row(&text("9s"), Log("leader election is configured anew")),
-        "leader_election.resource_lock" => row(&text("endpointsleases"), Endpoints("default", "other", "somebody")),
+        "leader_election.resource_lock" => row(&text("endpointsleases"), Endpoints("kube-system", "ccm", "somebody")),
         "leader_election.retry_period" => row(&text("1s"), Log("leader election is configured anew")),
         "server.address" => row(&text("127.0.0.2"), Answers("/livez", Some(200))).back(),
         "server.port" => row(&live.port.to_string(), Answers("/livez", Some(200))),
@@ -433,10 +433,31 @@ impl Live {
         name
     }
 
+    /// Changes one key and sees that it is refused, and that the former file is in use all the time.
+    async fn is_refused(&mut self, key: &str, value: Option<String>) {
+        let lease = |testbed: &Testbed| testbed.cluster.get("Lease", "kube-system", "ccm").unwrap_or_default();
+        let text = |settings: &BTreeMap<String, String>| -> String {
+            settings.iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
+        };
+        let (former, logged) = (text(&self.settings), self.ccm.log().len());
+        self.world.edit(|_| format!("{former}{key} = {}\n", value.unwrap()));
+        let refused = format!("{key} cannot change while the program runs");
+        self.world.until(&refused, |_| self.ccm.log()[logged..].contains(&refused)).await;
+        let renewed = |testbed: &Testbed| lease(testbed)["spec"]["renewTime"].clone();
+        let before = renewed(&self.world.testbed);
+        self.world.until("the lease is renewed", |testbed| renewed(testbed) != before).await;
+        self.world.edit(|_| former);
+        self.world.until("all is well", |_| self.ccm.log()[logged..].contains("the configuration is unchanged")).await;
+        assert_eq!(effect_of(key).unwrap().takes, Takes::Refused);
+    }
+
     /// Changes one key and sees that it counts, and for whom.
     async fn try_key(&mut self, key: &str) {
         let before = self.settings.clone();
         let Row { value, first, seen, back } = row_of(key, self);
+        if matches!(seen, Seen::Refused) {
+            return self.is_refused(key, value).await;
+        }
         // All at once: only together may they be right, or make a difference.
         let names: Vec<_> = first.iter().map(|(name, _)| *name).chain([key]).collect();
         for (name, value) in first {
@@ -521,7 +542,7 @@ impl Live {
                 world.until_so(&what, answer).await;
             }
             Seen::Look => world.until_so(&what, || async { self.looks().await > looks }).await,
-            Seen::Bound => {}
+            Seen::Bound | Seen::Refused => {}
         }
     }
 

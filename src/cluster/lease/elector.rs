@@ -12,6 +12,7 @@ use super::super::faults::RequestFault;
 use super::super::requests::{Exchange, Requests, segment};
 use super::super::status::ElectionStatus;
 use super::record::{LeaderRecord, LockAction, LockKind, ObservedRecord, decide};
+use crate::clock::suspended;
 use crate::config::checked::LeaderElection;
 use crate::config::file::ResourceLock;
 use crate::fence::Keeper;
@@ -29,7 +30,11 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 const REMINDER: Duration = Duration::from_secs(30);
 /// How often the API server is asked whether it offers leases by now.
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(20);
-const COMPONENT: &str = "alicloud-ccm";
+/// What events about the election name as their source.
+pub(super) const COMPONENT: &str = "alicloud-ccm";
+
+/// When a write was sent, and how long the machine had been suspended until then.
+type Sent = (Instant, Duration);
 
 /// A lock that a leader holds, as it was last read or written.
 struct LockState {
@@ -120,8 +125,8 @@ impl Elector<'_> {
             }
         }
         match self.time_left() {
-            // With jitter, so that standbys do not all come at once.
-            None => standby.mul_f64(1.0 + crate::jitter::share() / 2.0),
+            // With jitter, so that standbys do not all come at once; but when the lock expires.
+            None => standby.mul_f64(1.0 + crate::jitter::share() / 2.0).min(self.until_free()),
             Some(Duration::ZERO) => {
                 self.lose("it could not be renewed in time");
                 retry
@@ -136,9 +141,16 @@ impl Elector<'_> {
         Some(deadline.saturating_duration_since(Instant::now()))
     }
 
+    /// How long the locks that others hold keep this process waiting, if nobody renews them; without end where none does.
+    fn until_free(&self) -> Duration {
+        let held = self.progress.locks.iter().filter(|lock| lock.action(&self.identity) == LockAction::Wait);
+        let left = held.filter_map(|lock| Some(lock.observed.as_ref()?.left(Instant::now())));
+        left.max().unwrap_or(Duration::MAX)
+    }
+
     async fn try_to_lead(&mut self) -> Result<(), String> {
-        let usual = self.discover().await?;
-        if usual == LockKind::Lease && self.progress.renewed.is_none() && !self.config_map_is_free().await? {
+        let leads = self.progress.renewed.is_some();
+        if !leads && self.discover().await? == LockKind::Lease && !self.config_map_is_free().await? {
             return Ok(());
         }
         // A leader writes at once, and reads only if that fails.
@@ -161,13 +173,18 @@ impl Elector<'_> {
         if let Some(sent) = first {
             self.lead(sent);
         }
+        if leads {
+            // Only now: a slow answer must not cost the lead.
+            drop(tokio::time::timeout(self.section.retry_period, self.discover()).await);
+        }
         Ok(())
     }
 
     /// Takes a lock or keeps it; when that was sent, or `None` if another holds it.
-    async fn acquire(&mut self, index: usize) -> Result<Option<Instant>, String> {
+    async fn acquire(&mut self, index: usize) -> Result<Option<Sent>, String> {
         let mut written = self.write(index).await;
-        if self.progress.renewed.is_some() && written.as_ref().is_err_and(|fault| fault.code() == Some(409)) {
+        let has_changed = |fault: &RequestFault| matches!(fault.code(), Some(404 | 409));
+        if self.progress.renewed.is_some() && written.as_ref().is_err_and(has_changed) {
             self.read(index).await?;
             written = self.write(index).await;
         }
@@ -180,7 +197,10 @@ impl Elector<'_> {
         match self.send(Method::GET, &self.path(kind), None).await {
             Ok(object) => self.progress.locks[index].observe(object),
             Err(fault) if fault.code() == Some(404) => {
-                self.progress.locks[index] = LockState { kind, object: None, observed: None };
+                let leader = self.progress.renewed.map(|_| self.identity.as_str());
+                let lock = &mut self.progress.locks[index];
+                lock.object = None;
+                lock.observed = lock.observed.take().map(|seen| seen.deleted(leader, Instant::now()));
             }
             Err(fault) => return Err(fault.explain("get", kind.plural())),
         }
@@ -188,7 +208,7 @@ impl Elector<'_> {
     }
 
     /// Does what the rules say about a lock as it was last seen.
-    async fn write(&mut self, index: usize) -> Result<Option<Instant>, RequestFault> {
+    async fn write(&mut self, index: usize) -> Result<Option<Sent>, RequestFault> {
         let lock = &mut self.progress.locks[index];
         let (kind, action, before) = (lock.kind, lock.action(&self.identity), lock.record());
         if action == LockAction::Wait {
@@ -197,7 +217,7 @@ impl Elector<'_> {
         }
         let duration = self.section.lease_duration;
         let record = LeaderRecord::held(&before, action, &self.identity, duration, crate::clock::now());
-        let sent = Instant::now();
+        let sent = (Instant::now(), suspended());
         // Dropped until there is an answer: without one it is not known what is written.
         let object = lock.object.take();
         self.progress.has_written = true;
@@ -218,9 +238,9 @@ impl Elector<'_> {
     }
 
     /// A renewal succeeded, the first write of which was sent at `sent`.
-    fn lead(&mut self, sent: Instant) {
+    fn lead(&mut self, (sent, suspended): Sent) {
         let duration = self.section.lease_duration;
-        self.keeper.lead_until(sent + duration - duration / UNUSED_PART);
+        self.keeper.lead_since(suspended, sent + duration - duration / UNUSED_PART);
         let is_new = self.progress.renewed.is_none();
         self.progress.renewed = Some(sent);
         if is_new {
@@ -284,7 +304,7 @@ impl Elector<'_> {
             self.read(index).await?;
             let lock = &mut self.progress.locks[index];
             let (kind, held) = (lock.kind, lock.record());
-            if held.holder != self.identity {
+            if held.holder != self.identity || lock.object.is_none() {
                 return Ok(());
             }
             let (object, record) = (lock.object.take(), LeaderRecord::released(&held, crate::clock::now()));
@@ -330,18 +350,18 @@ impl Elector<'_> {
     /// leases, and until then no other may lead by a lease.
     async fn config_map_is_free(&mut self) -> Result<bool, String> {
         if !self.progress.config_map_is_free {
-            self.progress.config_map_is_free = match self.send(Method::GET, &self.path(LockKind::ConfigMap), None).await
-            {
-                Ok(object) => {
-                    let (now, record) = (Instant::now(), LockKind::ConfigMap.read(&object));
-                    let observed = ObservedRecord::update(self.progress.config_map.take(), record, now);
-                    let observed = self.progress.config_map.insert(observed);
-                    decide(Some(observed), now, &self.identity) != LockAction::Wait
-                }
+            let read = self.send(Method::GET, &self.path(LockKind::ConfigMap), None).await;
+            let (now, before) = (Instant::now(), self.progress.config_map.take());
+            self.progress.config_map = match read {
+                Ok(object) => Some(ObservedRecord::update(before, LockKind::ConfigMap.read(&object), now)),
                 // Without the permission to read it, no replica with the same permissions has held it.
-                Err(fault) if matches!(fault.code(), Some(401 | 403 | 404)) => true,
+                Err(fault) if matches!(fault.code(), Some(401 | 403 | 404)) => {
+                    before.map(|seen| seen.deleted(None, now))
+                }
                 Err(fault) => return Err(fault.to_string()),
             };
+            let action = decide(self.progress.config_map.as_ref(), now, &self.identity);
+            self.progress.config_map_is_free = action != LockAction::Wait;
         }
         Ok(self.progress.config_map_is_free)
     }

@@ -19,6 +19,8 @@ pub(in crate::cluster) enum LockKind {
     Endpoints,
 }
 
+/// No lock is waited for longer, whatever is written in it: the longest `leader_election.lease_duration`.
+const LONGEST: Duration = Duration::from_secs(3600);
 /// The annotation of client-go's resource locks.
 const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 
@@ -52,6 +54,27 @@ impl ObservedRecord {
             _ => Self { record, since: now },
         }
     }
+
+    /// How long others must still wait.
+    pub(super) fn left(&self, now: Instant) -> Duration {
+        self.record.duration.saturating_sub(now.saturating_duration_since(self.since))
+    }
+
+    /// After the lock was found deleted: whoever led then may lead as long as after a renewal. Only who leads now may write at
+    /// once; what this process knows of an earlier term says nothing.
+    pub(super) fn deleted(self, leader: Option<&str>, now: Instant) -> Self {
+        let LeaderRecord { holder, duration, transitions, .. } = &self.record;
+        if holder.is_empty() || leader == Some(holder.as_str()) {
+            return self;
+        }
+        let record = LeaderRecord {
+            holder: "an unknown replica".to_owned(),
+            duration: *duration,
+            transitions: *transitions,
+            ..LeaderRecord::default()
+        };
+        Self::update(Some(self), record, now)
+    }
 }
 
 /// What a replica does next.
@@ -70,10 +93,10 @@ pub(super) enum LockAction {
 /// The rules of client-go: what counts is the time since this process saw the record change, never the times written
 /// in it, because clocks of machines differ.
 pub(super) fn decide(observation: Option<&ObservedRecord>, now: Instant, identity: &str) -> LockAction {
-    let Some(ObservedRecord { record, since }) = observation else { return LockAction::Create };
-    if record.holder == identity {
+    let Some(observed) = observation else { return LockAction::Create };
+    if observed.record.holder == identity {
         LockAction::Renew
-    } else if record.holder.is_empty() || now >= *since + record.duration {
+    } else if observed.record.holder.is_empty() || observed.left(now).is_zero() {
         LockAction::TakeOver
     } else {
         LockAction::Wait
@@ -158,7 +181,7 @@ impl LockKind {
         let text = |field: &str| fields[field].as_str().unwrap_or_default().to_owned();
         LeaderRecord {
             holder: text("holderIdentity"),
-            duration: Duration::from_secs(fields["leaseDurationSeconds"].as_u64().unwrap_or_default()),
+            duration: Duration::from_secs(fields["leaseDurationSeconds"].as_u64().unwrap_or_default()).min(LONGEST),
             acquired: text("acquireTime"),
             renewed: text("renewTime"),
             transitions: fields[transitions].as_u64().unwrap_or_default(),

@@ -24,6 +24,8 @@ struct State {
     endpoints: Option<Value>,
     version: u64,
     trouble: Trouble,
+    /// Whether the one write of [`Trouble::SlowDiscovery`] has failed.
+    has_failed: bool,
     without_leases: bool,
     /// Messages of events.
     events: Vec<String>,
@@ -53,6 +55,10 @@ enum Trouble {
     LostAnswers,
     /// After the next read, the last write is made once more, as if it had been on its way.
     LateWrite,
+    /// One write fails, and what the API server offers is not answered from then on.
+    SlowDiscovery,
+    /// The machine sleeps while the next write is on its way.
+    Suspension,
 }
 
 impl Server {
@@ -115,7 +121,7 @@ impl State {
     }
 
     fn answer(&mut self, asked: &Asked) -> Answer {
-        if asked.path.ends_with("/events") {
+        if asked.path.contains("/events") {
             self.events.push(asked.body["message"].as_str().unwrap().to_owned());
             return Answer::Json(201, json!({}));
         }
@@ -123,6 +129,9 @@ impl State {
             return Answer::Silence;
         }
         if asked.path == "/apis/coordination.k8s.io/v1" {
+            if self.trouble == Trouble::SlowDiscovery {
+                return Answer::Silence;
+            }
             return if self.without_leases { Answer::error(404, "not found") } else { Answer::Json(200, json!({})) };
         }
         if !self.without_leases && asked.path == "/api/v1/namespaces/kube-system/configmaps/ccm" {
@@ -159,11 +168,19 @@ impl State {
             }
             _ => {}
         }
+        if self.trouble == Trouble::SlowDiscovery && !std::mem::replace(&mut self.has_failed, true) {
+            return Answer::error(500, "not now");
+        }
         self.version += 1;
         written["metadata"]["resourceVersion"] = json!(self.version.to_string());
         *kept = Some(written.clone());
         match self.trouble {
             Trouble::LostAnswers => Answer::Broken,
+            Trouble::Suspension => {
+                self.trouble = Trouble::None;
+                crate::clock::sleep_unseen(Duration::from_secs(30));
+                Answer::Json(200, written)
+            }
             _ => Answer::Json(200, written),
         }
     }
@@ -358,6 +375,95 @@ async fn a_deleted_lock_is_made_again() {
     assert_eq!(server.record(LockKind::Lease).holder, "first");
 }
 
+/// As with `kubectl delete lease ccm`.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lock_makes_no_second_leader() {
+    for start in [Copy::start, Copy::start_beside_old] {
+        let server = Server::default();
+        let mut first = start(&server, "first");
+        first.leading().await;
+        let mut second = start(&server, "second");
+        seconds(5).await;
+        for _ in 0..20 {
+            (server.state.lock().object, server.state.lock().endpoints) = (None, None);
+            for _ in 0..31 {
+                sleep(Duration::from_millis(100)).await;
+                assert!(first.leads() && !second.leads());
+            }
+        }
+        // A leader that is gone as well is waited for.
+        first.running.abort();
+        (server.state.lock().object, server.state.lock().endpoints) = (None, None);
+        let took = second.leading().await;
+        assert!(took >= Duration::from_secs(14) && took <= Duration::from_secs(16), "{took:?}");
+    }
+}
+
+/// The lease and one second, however the reads of the standby fall.
+#[tokio::test(start_paused = true)]
+async fn a_standby_looks_when_the_lock_expires() {
+    for start in [Copy::start, Copy::start_beside_old] {
+        for _ in 0..40 {
+            let server = Server::default();
+            let mut first = start(&server, "first");
+            first.leading().await;
+            let mut second = start(&server, "second");
+            seconds(5).await;
+            let version = || server.state.lock().version;
+            let before = version();
+            while version() == before {
+                sleep(Duration::from_millis(10)).await;
+            }
+            // Both locks are renewed by then.
+            sleep(Duration::from_millis(10)).await;
+            first.running.abort();
+            let took = second.leading().await;
+            assert!(took >= Duration::from_secs(14) && took <= Duration::from_secs(16), "{took:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_discovery_after_a_failed_renewal_does_not_cost_the_lead() {
+    let server = Server::default();
+    let mut first = Copy::start(&server, "first");
+    first.leading().await;
+    server.set(Trouble::SlowDiscovery);
+    for second in 0..60 {
+        seconds(1).await;
+        assert!(first.leads(), "after {second} s");
+    }
+    assert_eq!(server.state.lock().events, ["first became leader"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspension_during_a_renewal_counts() {
+    let server = Server::default();
+    let mut first = Copy::start(&server, "first");
+    first.leading().await;
+    let version = server.state.lock().version;
+    server.set(Trouble::Suspension);
+    while server.state.lock().version == version {
+        sleep(Duration::from_millis(10)).await;
+    }
+    sleep(Duration::from_millis(10)).await;
+    assert!(!first.leads(), "others have had half a minute to take the lock");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_for_ages_is_waited_for_an_hour() {
+    let server = Server::default();
+    let mut lease = LockKind::Lease.empty("kube-system", "ccm");
+    lease["metadata"]["resourceVersion"] = json!("0");
+    lease["spec"] = json!({ "holderIdentity": "old", "leaseDurationSeconds": u64::MAX, "renewTime": "long ago" });
+    server.state.lock().object = Some(lease);
+    let first = Copy::start(&server, "first");
+    seconds(3590).await;
+    assert!(!first.leads() && !first.running.is_finished());
+    seconds(20).await;
+    assert!(first.leads());
+}
+
 #[tokio::test(start_paused = true)]
 async fn old_servers_keep_the_lock_in_a_config_map() {
     let server = Server::default();
@@ -433,6 +539,8 @@ async fn a_leader_that_loses_one_of_two_locks_leads_no_longer() {
 
 #[tokio::test(start_paused = true)]
 async fn copies_with_different_locks_never_lead_at_the_same_time_whatever_the_server_does() {
+    // Who takes over is left to chance, and each must have its turns.
+    crate::jitter::load(1);
     let server = Server::default();
     let mut old = server.old_controller();
     let start = |number: usize| match number {
@@ -441,7 +549,7 @@ async fn copies_with_different_locks_never_lead_at_the_same_time_whatever_the_se
     };
     let mut copies = [0, 1, 2].map(start);
     let mut led = [0; 4];
-    for step in 0..6000_u32 {
+    for step in 0..9000_u32 {
         // Each goes away without a word for a while, one after the other; the lock of the first says nothing to the old one, so
         // that they never run at once.
         match step % 700 {
@@ -464,6 +572,10 @@ async fn copies_with_different_locks_never_lead_at_the_same_time_whatever_the_se
             150..171 => Trouble::Silence,
             _ => Trouble::None,
         });
+        // Not while one is new: it cannot know of a lock that was deleted before it looked.
+        if [40, 150, 640].contains(&(step % 700)) {
+            server.state.lock().object = None;
+        }
         sleep(Duration::from_millis(700)).await;
         let leading = [copies[0].leads(), copies[1].leads(), copies[2].leads(), old.leads()];
         assert!(leading.iter().filter(|leads| **leads).count() <= 1, "step {step}: {leading:?}");
@@ -487,6 +599,9 @@ async fn two_copies_never_lead_at_the_same_time_whatever_the_server_does() {
             130..171 => Trouble::Silence,
             _ => Trouble::None,
         });
+        if step % 53 == 11 {
+            server.state.lock().object = None;
+        }
         sleep(Duration::from_millis(700)).await;
         let leading = copies.iter().filter(|copy| copy.leads()).count();
         assert!(leading <= 1, "step {step}");
@@ -532,6 +647,9 @@ async fn a_changed_configuration_is_taken_over_without_giving_the_lock_away() {
     sender.send_replace(configured(LeaderElection { enabled: false, ..unnamed }));
     seconds(1).await;
     assert!(first.permit(Duration::from_secs(3600)).is_ok(), "without an election there is no deadline");
+    seconds(1).await;
+    let told = server.state.lock().events.clone();
+    assert!(told.iter().any(|text| text.contains("must be the only replica")), "{told:?}");
 
     stop.cancel();
     running.await.unwrap();

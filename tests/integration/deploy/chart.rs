@@ -253,6 +253,11 @@ fn values_that_cannot_be_meant_are_refused_by_name() {
         (json!({ "image": "registry.example.com/alicloud-ccm:1" }), "image"),
         (json!({ "replica": 2 }), "replica"),
         (json!({ "serviceAccount": { "create": false } }), "serviceAccount.name"),
+        (json!({ "config": "[leader_election]\n# alone\nenabled = false\n" }), "leader_election.enabled"),
+        (
+            json!({ "kind": "Deployment", "replicas": 2, "config": "leader_election.enabled = false\n" }),
+            "leader_election.enabled",
+        ),
     ] {
         let Some(made) = template(&values, "kube-system") else { return };
         let said = made.expect_err("refused");
