@@ -69,8 +69,6 @@ pub(super) enum CredentialError {
     TokenFile { path: PathBuf, reason: String },
     #[error("the metadata service gave unusable credentials for the role {role}: {reason}")]
     Unusable { role: String, reason: String },
-    #[error("the credentials that were issued expired at {0}; check the clock of this machine")]
-    Expired(jiff::Timestamp),
     #[error("the region {0:?} cannot be part of a host name")]
     Region(String),
 }
@@ -196,7 +194,7 @@ impl CredentialProvider {
                 if let Ok(_turn) = self.renewing.try_lock()
                     && self.may_try(RETRY_WITH_KEYS)
                 {
-                    self.renew(issuers).await;
+                    drop(self.renew(issuers).await);
                 }
                 return Ok(self.cached().map_or(cached.key, |cached| cached.key));
             }
@@ -212,10 +210,7 @@ impl CredentialProvider {
         {
             return Err(error.clone());
         }
-        match self.renew(issuers).await {
-            None => self.cached().map(|cached| cached.key).ok_or(CredentialError::Expired(issuers.rpc.now())),
-            Some(error) => Err(error),
-        }
+        self.renew(issuers).await.map(|cached| cached.key)
     }
 
     /// Other keys than `refused`, which the cloud did not take; `None` if there are none.
@@ -235,7 +230,7 @@ impl CredentialProvider {
             }
             state.forced_at = Some(Instant::now());
         }
-        self.renew(issuers).await;
+        drop(self.renew(issuers).await);
         other()
     }
 
@@ -249,32 +244,25 @@ impl CredentialProvider {
     }
 
     /// Gets new keys; on failure the old ones stay.
-    async fn renew(&self, issuers: &CredentialIssuers<'_>) -> Option<CredentialError> {
-        let issued = self.issue(issuers).await.and_then(|issued| {
-            let left = issued.expires.duration_since(issuers.rpc.now());
-            match Duration::try_from(left) {
-                Ok(left) if !left.is_zero() => {
-                    metrics::expiry("credentials", Some(issued.expires.as_second()));
-                    Ok((issued.key, left))
-                }
-                _ => Err(CredentialError::Expired(issued.expires)),
-            }
-        });
+    async fn renew(&self, issuers: &CredentialIssuers<'_>) -> Result<CachedKey, CredentialError> {
+        let issued = self.issue(issuers).await;
         let mut state = self.state.lock();
         match issued {
-            Ok((key, left)) => {
-                let now = Instant::now();
+            Ok(TemporaryKey { key, expires }) => {
+                metrics::expiry("credentials", Some(expires.as_second()));
+                // New keys that have ended: this machine's clock is ahead, which the answer to a call with them tells.
+                let left = Duration::try_from(expires.duration_since(issuers.rpc.now())).ok();
+                let (now, left) = (Instant::now(), left.filter(|left| !left.is_zero()).unwrap_or(SHORTEST_USE));
                 let ahead = left.saturating_sub(MARGIN.max(left / 10)).max(SHORTEST_USE);
                 tracing::info!(seconds = left.as_secs(), "got temporary credentials");
-                state.cached =
-                    Some(CachedKey { key: Arc::new(key), until: Some(now + left), renew_at: Some(now + ahead) });
+                let cached = CachedKey { key: Arc::new(key), until: Some(now + left), renew_at: Some(now + ahead) };
                 state.failed = None;
-                None
+                Ok(state.cached.insert(cached).clone())
             }
             Err(error) => {
                 tracing::warn!(code = "ACCM0741", %error, "no new credentials");
                 state.failed = Some((Instant::now(), error.clone()));
-                Some(error)
+                Err(error)
             }
         }
     }

@@ -272,6 +272,38 @@ async fn the_role_of_the_instance_is_found_and_its_keys_used() {
     assert_eq!(url, "http://100.100.100.200/latest/meta-data/ram/security-credentials/ccm-role");
 }
 
+/// Ten hours, which is longer than the keys last.
+#[tokio::test(start_paused = true)]
+async fn keys_of_an_instance_are_used_by_a_clock_that_is_ahead_by_more_than_their_life() {
+    let instance = |id: &str| {
+        let ended = crate::clock::now() - 8 * HOUR;
+        let ended = ended.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let mut keys = keys(id, HOUR);
+        keys["Expiration"] = json!(ended);
+        Reply::text(&keys.to_string())
+    };
+    let date = (crate::clock::now() - 10 * HOUR).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    let refused = Reply::error(400, "InvalidTimeStamp.Expired", "too old").header("date", date);
+    let (cloud, script) = cloud_with(
+        Credentials::InstanceRole { role: Some("ccm-role".into()) },
+        [
+            Reply::text("session"),
+            instance("STS.1"),
+            refused,
+            Reply::done(),
+            instance("STS.2"),
+            Reply::done(),
+            Reply::done(),
+        ],
+    );
+    call(&cloud).await.unwrap();
+    for _ in 0..2 {
+        tokio::time::advance(Duration::from_secs(70)).await;
+        call(&cloud).await.unwrap();
+    }
+    assert_eq!(signers(&script), ["STS.1", "STS.1", "STS.2", "STS.2"], "their real life is known by then");
+}
+
 #[tokio::test]
 async fn what_the_metadata_service_lacks_is_said() {
     let role = || Credentials::InstanceRole { role: None };
