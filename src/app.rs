@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::OptionFuture;
 use parking_lot::RwLock;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, mpsc, watch};
@@ -47,8 +48,8 @@ use crate::telemetry::metrics;
 use crate::telemetry::notify::ServiceManager;
 use crate::telemetry::tasks::{self, Tasks};
 
-/// Time between attempts to listen on the address of the health server.
-const RETRY: Duration = Duration::from_secs(1);
+/// How long the health server may take to end.
+const SERVER_END: Duration = Duration::from_secs(1);
 /// Results of reloads that wait for an API server to be written as events.
 const QUEUED_EVENTS: usize = 16;
 /// How long the controllers and the election may take to end. What takes longer hangs, and the process ends without waiting for
@@ -109,7 +110,7 @@ pub async fn run(origin: Origin, loaded: Loaded) -> io::Result<()> {
     #[cfg(feature = "traces")]
     main.traces.stop().await;
     // One that hangs holds up nothing.
-    let _ = tokio::time::timeout(RETRY, main.server.stop()).await;
+    let _ = tokio::time::timeout(SERVER_END, main.server.stop()).await;
     info!("stopped");
     ended.map_err(|_| io::Error::other("the main loop ended abnormally; the log says where"))
 }
@@ -178,7 +179,7 @@ impl MainLoop {
                     self.manager.reloading();
                     trigger.reload();
                 }
-                () = tokio::time::sleep(RETRY), if self.server.is_moving() => self.server.retry(&self.pages).await,
+                Some(()) = OptionFuture::from(self.server.pause().map(tokio::time::sleep)) => self.server.retry(&self.pages).await,
                 Some(reload) = reloads.recv() => self.take_over(reload).await,
             }
         }

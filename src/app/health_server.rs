@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::net::UnixListener as StdUnixListener;
+use std::time::Duration;
 
 use futures::future::OptionFuture;
 use tokio::net::{TcpListener, UnixListener};
@@ -34,16 +35,22 @@ pub(super) struct HealthServer {
     listening: Option<Listening>,
     /// Where it should listen but could not yet.
     moving: Option<checked::Server>,
+    /// Time until the next try.
+    pause: Duration,
 }
+
+/// After a try for which the previous address was given up, the pause doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 impl HealthServer {
     /// Serves from now on, or as soon as the machine has the address.
     pub(super) async fn start(settings: &checked::Server, pages: &StatusPages) -> io::Result<Self> {
         match listen(settings, pages).await {
-            Ok(listening) => Ok(Self { listening, moving: None }),
+            Ok(listening) => Ok(Self { listening, moving: None, pause: FIRST_PAUSE }),
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
                 warn!(code = "ACCM0708", "{error}; retried until the machine has this address");
-                Ok(Self { listening: None, moving: Some(settings.clone()) })
+                Ok(Self { listening: None, moving: Some(settings.clone()), pause: FIRST_PAUSE })
             }
             Err(error) => Err(error),
         }
@@ -51,14 +58,15 @@ impl HealthServer {
 
     /// Moves to another address; serves the old one until the new one is free.
     pub(super) async fn change(&mut self, settings: &checked::Server, pages: &StatusPages) {
-        self.moving = Some(settings.clone());
+        (self.moving, self.pause) = (Some(settings.clone()), FIRST_PAUSE);
         if let Err(error) = self.try_to_move(pages).await {
             error!(code = "ACCM0708", "{error}; health stays at the previous address until this one is free");
         }
     }
 
-    pub(super) fn is_moving(&self) -> bool {
-        self.moving.is_some()
+    /// Time until [`HealthServer::retry`] is due; `None` if it is where it should be.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        self.moving.as_ref().map(|_| self.pause)
     }
 
     /// Tries again to move. The reason of a failure was logged by the first try.
@@ -75,6 +83,7 @@ impl HealthServer {
             match listen(&wanted, pages).await {
                 Ok(listening) => self.listening = listening,
                 Err(error) => {
+                    self.pause = (self.pause * 2).min(LONGEST_PAUSE);
                     self.listening = listen(&previous, pages).await?;
                     return Err(error);
                 }
@@ -156,4 +165,36 @@ fn serve(
         tokio::join!(for_all, OptionFuture::from(for_machine));
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another program has the port on another address of the machine.
+    #[tokio::test]
+    async fn a_move_that_fails_for_long_stops_the_server_ever_more_rarely() {
+        let taken = TcpListener::bind("127.0.0.2:0").await.unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let pages = StatusPages::default();
+        let at = |address: &str| {
+            let (tls_cert_file, tls_key_file) = (None, None);
+            let address = address.parse().unwrap();
+            checked::Server { address, port, tls_cert_file, tls_key_file, authorization: false }
+        };
+        let mut server = HealthServer::start(&at("127.0.0.1"), &pages).await.unwrap();
+        assert_eq!(server.pause(), None);
+        server.change(&at("0.0.0.0"), &pages).await;
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            pauses.extend(server.pause().map(|pause| pause.as_secs()));
+            server.retry(&pages).await;
+        }
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60]);
+        tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("the previous address is served");
+        drop(taken);
+        server.retry(&pages).await;
+        assert_eq!(server.pause(), None, "it has moved");
+        server.stop().await;
+    }
 }
