@@ -10,6 +10,7 @@ pub mod applied;
 pub mod backends;
 pub(crate) mod desire;
 pub mod desired;
+pub(crate) mod features;
 pub mod gates;
 pub(crate) mod group_diff;
 pub mod groups;

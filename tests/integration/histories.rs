@@ -99,7 +99,7 @@ struct Place {
     is_disturbed: bool,
     /// Lists lie for a while, so that only a comparison finds what they concealed.
     is_lied_to: bool,
-    /// Users' writes leave our annotations: what one drops right before a crash is forgotten.
+    /// Users' writes leave our annotations: what one drops soon before a crash is forgotten.
     keeps_ours: bool,
 }
 
@@ -359,7 +359,7 @@ async fn live(life: &Life, start: &Start) -> Result<(), String> {
     let mut exceptions = Exceptions::default();
     for (at, step) in life.steps.iter().enumerate() {
         let before = place.wanted.clone();
-        place.keeps_ours = place.is_disturbed || life.steps.get(at + 1).is_some_and(|next| next.deed == Deed::Kill);
+        place.keeps_ours = place.is_disturbed || life.steps.get(at + 1).is_some_and(|next| next.pause != Pause::Settle);
         place.step(life.seed, step).await;
         for (name, _) in fields(&before["services"]).chain(fields(&place.wanted["services"])) {
             exceptions.note(name, &before["services"][name], &place.wanted["services"][name], &start.rows);

@@ -508,3 +508,95 @@ fn traffic_moves_to_a_new_node_port_at_once_although_the_cloud_refuses_another_s
         assert_eq!(leads, [31_999]);
     });
 }
+
+/// A setting that the cloud refuses, and another one that it takes.
+struct RefusedSetting {
+    kind: Kind,
+    /// Actions that are refused.
+    actions: &'static [&'static str],
+    /// If they carry this parameter.
+    parameter: &'static str,
+    refused: (&'static str, &'static str),
+    taken: (&'static str, &'static str),
+    /// What the cloud shows of the other setting.
+    shown: &'static str,
+}
+
+const CLB: (Kind, &[&str]) = (Kind::Classic, &["SetLoadBalancerTCPListenerAttribute"]);
+const NLB_LISTENER: (Kind, &[&str]) = (Kind::Network, &["UpdateListenerAttribute"]);
+const NLB_GROUP: (Kind, &[&str]) = (Kind::Network, &["CreateServerGroup", "UpdateServerGroupAttribute"]);
+
+const fn refused(
+    (kind, actions): (Kind, &'static [&'static str]),
+    parameter: &'static str,
+    refused: (&'static str, &'static str),
+    taken: (&'static str, &'static str),
+    shown: &'static str,
+) -> RefusedSetting {
+    RefusedSetting { kind, actions, parameter, refused, taken, shown }
+}
+
+const REFUSED: &[RefusedSetting] = &[
+    refused(CLB, "EstablishedTimeout", ("established-timeout", "100"), ("scheduler", "wlc"), "\"scheduler\":\"wlc\""),
+    refused(CLB, "Scheduler", ("scheduler", "wlc"), ("persistence-timeout", "60"), "\"PersistenceTimeout\":60"),
+    refused(
+        CLB,
+        "HealthCheckInterval",
+        ("health-check-interval", "7"),
+        ("established-timeout", "100"),
+        "\"EstablishedTimeout\":100",
+    ),
+    refused(NLB_LISTENER, "IdleTimeout", ("idle-timeout", "100"), ("cps", "50"), "\"cps\":50"),
+    refused(NLB_LISTENER, "Cps", ("cps", "50"), ("idle-timeout", "100"), "\"idle_timeout\":100"),
+    refused(NLB_GROUP, "Scheduler", ("scheduler", "rr"), ("health-check-interval", "7"), "\"interval\":7"),
+    refused(
+        NLB_GROUP,
+        "HealthCheckConfig.HealthCheckInterval",
+        ("health-check-interval", "7"),
+        ("scheduler", "rr"),
+        "\"scheduler\":\"rr\"",
+    ),
+];
+
+#[test]
+fn a_setting_that_the_cloud_refuses_keeps_neither_another_setting_nor_a_release_from_being_applied() {
+    for RefusedSetting { kind, actions, parameter, refused, taken, shown } in REFUSED {
+        on_a_clock_of_its_own(0, async {
+            let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+            testbed.join(1);
+            kind.expose(&testbed, "web", &[80], &[1]);
+            if *kind == Kind::Network {
+                annotate(&testbed, "web", "health-check-flag", "on");
+            }
+            let _product = Product::start(&testbed, EVERY, &format!("{HASTE}[leader_election]\nenabled = false\n"));
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let state = || crate::end_state::state(&testbed)["cloud"].to_string();
+            assert!(!state().contains(shown), "{parameter}");
+            for action in *actions {
+                let with = [((*parameter).to_owned(), refused.1.to_owned())].into();
+                testbed.cloud.faults().matching(action, with, Fault::code("InvalidParameter"), None);
+            }
+            [refused, taken].into_iter().for_each(|(key, value)| annotate(&testbed, "web", key, value));
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert!(state().contains(shown), "{kind:?} {parameter}: {}", state());
+            let told = |text: &str| {
+                testbed.cluster.list("Event").iter().any(|event| {
+                    event["reason"] == "SyncLoadBalancerFailed"
+                        && event["message"].as_str().is_some_and(|it| it.contains(text))
+                })
+            };
+            assert!(
+                told("InvalidParameter") && told(refused.1),
+                "{kind:?} {parameter}: {:?}",
+                testbed.cluster.list("Event")
+            );
+            let port = json!({"name": "p80", "port": 80, "nodePort": 31_999, "targetPort": 8000, "protocol": "TCP"});
+            testbed.cluster.patch("Service", "default", "web", &json!({"spec": {"ports": [port]}})).unwrap();
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            let groups = kind.groups(&testbed);
+            assert_eq!(groups.len(), 1, "{kind:?} {parameter}: {groups:?}");
+            assert!(state().contains(shown) && state().contains("\"port\":31999"), "{kind:?} {parameter}: {}", state());
+            assert_eq!(testbed.cloud.complaints(), Vec::<String>::new());
+        });
+    }
+}

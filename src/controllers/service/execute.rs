@@ -268,6 +268,7 @@ impl<'a, O: Operation> StepQueue<'a, O> {
     }
 
     fn done(&mut self, step: &Step<O>) {
+        self.steps.iter_mut().for_each(|later| later.operation.keep_changes_of(&step.operation));
         self.made_room |= step.operation.room() == Room::Makes;
     }
 
@@ -283,6 +284,11 @@ impl<'a, O: Operation> StepQueue<'a, O> {
             && let Some(elsewhere) = step.operation.elsewhere(kind == FaultKind::Capacity)
         {
             self.steps.push_front(part(elsewhere));
+            return Refused::Retried;
+        }
+        if let Some(halves) = step.operation.halves().filter(|_| kind == FaultKind::Rejected) {
+            let part = |(operation, reason)| Step { operation, reason, ..step.clone() };
+            halves.into_iter().rev().for_each(|half| self.steps.push_front(part(half)));
             return Refused::Retried;
         }
         if kind == FaultKind::Quota && step.operation.room() == Room::Takes {
@@ -310,7 +316,9 @@ impl<'a, O: Operation> StepQueue<'a, O> {
                 if adds { Refused::Backends } else { Refused::Step }
             }
             _ => {
-                self.keep_back(step);
+                if !step.operation.is_setting() {
+                    self.keep_back(step);
+                }
                 Refused::Step
             }
         }

@@ -93,7 +93,7 @@ impl Observed {
                 };
                 self.listeners.get_or_insert_default().insert(*listener, Box::new(made));
             }
-            Operation::SetListener { listener, description, group, fields } => {
+            Operation::SetListener { listener, description, group, fields, .. } => {
                 let fields = self.with_list_id(fields);
                 let group_id = group.as_ref().and_then(|group| self.group_id(group)).map(str::to_owned);
                 if let Some(found) = self.listener_mut(*listener) {

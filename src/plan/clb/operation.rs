@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::model::{ListenerFields, ListenerKey};
+use crate::plan::service::features;
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::instance_diff::TagOperations;
 use crate::plan::service::model::{Backend, GroupRef};
@@ -119,6 +120,8 @@ pub enum Operation {
         description: String,
         /// Its server group; `None` leaves it.
         group: Option<GroupRef>,
+        /// What would be sent to change nothing.
+        there: ListenerFields,
         /// All attributes to send, changed or not.
         fields: ListenerFields,
     },
@@ -254,6 +257,33 @@ impl steps::Operation for Operation {
             Self::Group(operation) => operation.adding(backends).map(Self::Group),
             other => Some(other.clone()),
         }
+    }
+
+    fn halves(&self) -> Option<[(Self, String); 2]> {
+        let Self::SetListener { there, fields, .. } = self else { return None };
+        let part = |(part, reason)| {
+            let mut half = self.clone();
+            if let Self::SetListener { fields, .. } = &mut half {
+                *fields = part;
+            }
+            (half, reason)
+        };
+        Some(features::halves(there, fields)?.map(part))
+    }
+
+    fn keep_changes_of(&mut self, earlier: &Self) {
+        if let (
+            Self::SetListener { listener, there, fields, .. },
+            Self::SetListener { listener: same, there: earlier_there, fields: earlier_fields, .. },
+        ) = (self, earlier)
+            && listener == same
+        {
+            features::keep_changes([there, fields], [earlier_there, earlier_fields]);
+        }
+    }
+
+    fn is_setting(&self) -> bool {
+        matches!(self, Self::SetListener { there, fields, .. } if there != fields)
     }
 
     /// A zone that no user asked for can also be one that has no load balancers at all.

@@ -215,7 +215,7 @@ impl Observed {
                 };
                 self.listeners.get_or_insert_default().insert(*listener, Box::new(made));
             }
-            Operation::SetListener { listener, description, group, fields } => {
+            Operation::SetListener { listener, description, group, fields, .. } => {
                 let group_id = self.group_id(group).map(str::to_owned);
                 if let Some(found) = self.listener_mut(*listener) {
                     description.clone_into(&mut found.description);

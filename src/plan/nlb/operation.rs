@@ -8,6 +8,7 @@ use super::model::{
     CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, ListenerFields, ListenerKey, SecurityRules,
     ZoneMapping,
 };
+use crate::plan::service::features;
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::instance_diff::TagOperations;
 use crate::plan::service::model::{Backend, GroupRef};
@@ -121,6 +122,8 @@ pub enum Operation {
         description: String,
         /// Its server group.
         group: GroupRef,
+        /// What would be sent to change nothing.
+        there: ListenerFields,
         /// All attributes to send, changed or not.
         fields: ListenerFields,
     },
@@ -251,6 +254,56 @@ impl steps::Operation for Operation {
             Self::CreateGroup(wanted) => Some(&wanted.name),
             Self::CreateSecurityGroup(wanted) => Some(&wanted.name),
             _ => None,
+        }
+    }
+
+    /// A server group is made without the settings that can be set later.
+    fn halves(&self) -> Option<[(Self, String); 2]> {
+        match self {
+            Self::CreateGroup(wanted) => {
+                let (fixed, rest): (GroupFields, GroupFields) =
+                    wanted.fields.clone().into_iter().partition(|(field, _)| field.is_fixed());
+                let group = GroupRef::Named(wanted.name.clone());
+                let (settings, why) = (Self::SetGroup { group, fields: rest }, "left out when it was made".to_owned());
+                let bare = CreateGroup { fields: fixed, ..(**wanted).clone() };
+                let has_settings = bare.fields.len() < wanted.fields.len();
+                let why_bare = "without the settings that were refused".to_owned();
+                has_settings.then(|| [(Self::CreateGroup(Box::new(bare)), why_bare), (settings, why)])
+            }
+            Self::SetGroup { group, fields } => {
+                let part = |(fields, reason)| (Self::SetGroup { group: group.clone(), fields }, reason);
+                Some(features::halves(&GroupFields::new(), fields)?.map(part))
+            }
+            Self::SetListener { there, fields, .. } => {
+                let part = |(part, reason)| {
+                    let mut half = self.clone();
+                    if let Self::SetListener { fields, .. } = &mut half {
+                        *fields = part;
+                    }
+                    (half, reason)
+                };
+                Some(features::halves(there, fields)?.map(part))
+            }
+            _ => None,
+        }
+    }
+
+    fn keep_changes_of(&mut self, earlier: &Self) {
+        if let (
+            Self::SetListener { listener, there, fields, .. },
+            Self::SetListener { listener: same, there: earlier_there, fields: earlier_fields, .. },
+        ) = (self, earlier)
+            && listener == same
+        {
+            features::keep_changes([there, fields], [earlier_there, earlier_fields]);
+        }
+    }
+
+    fn is_setting(&self) -> bool {
+        match self {
+            Self::SetGroup { .. } => true,
+            Self::SetListener { there, fields, .. } => there != fields,
+            _ => false,
         }
     }
 

@@ -32,6 +32,19 @@ pub trait Operation: Clone + Display + PartialEq {
         Some(self.clone())
     }
 
+    /// The same in two parts, each with its reason, where the cloud refused it and may accept one; `None` if it is one thing.
+    fn halves(&self) -> Option<[(Self, String); 2]> {
+        None
+    }
+
+    /// Keeps what an earlier half has changed.
+    fn keep_changes_of(&mut self, _earlier: &Self) {}
+
+    /// Whether it changes settings alone, so that nothing else relies on it.
+    fn is_setting(&self) -> bool {
+        false
+    }
+
     /// The same creation in another place, where the cloud refused this one: for want of room, or for another reason.
     fn elsewhere(&self, _had_no_room: bool) -> Option<Self> {
         None

@@ -11,7 +11,7 @@ use sim::cloud::Account;
 use tokio::time::Instant;
 
 use super::life::fields;
-use super::{Place, address};
+use super::{Place, SOON, address};
 
 /// A pod that is gone, or a node port that was freed, gets no traffic after this time.
 const GONE: Duration = Duration::from_secs(10);
@@ -124,11 +124,9 @@ impl Watcher {
         let mut lasting = Vec::new();
         for (what, limit) in &self.now {
             let since = *self.since.entry(what.clone()).or_insert_with(Instant::now);
-            let lasts = calm.map_or_else(
-                || since.elapsed(),
-                |calm| if *limit < GONE { since.elapsed() } else { calm.min(since.elapsed()) },
-            );
-            if lasts > *limit {
+            // The next attempt after faults comes with the end at the latest.
+            let waits = *limit >= GONE && calm.is_some_and(|calm| calm < SOON);
+            if since.elapsed() > *limit && !waits {
                 lasting.push(format!("{what} for more than {} s", limit.as_secs()));
             }
         }

@@ -113,7 +113,7 @@ async fn change_listener(
     let (permit, lb) = (write.permit, load_balancer_id(observed)?);
     match operation {
         Operation::CreateListener { listener, description, group, fields }
-        | Operation::SetListener { listener, description, group, fields } => {
+        | Operation::SetListener { listener, description, group, fields, .. } => {
             let group_id = group.as_ref().map(|group| group_id(observed, group)).transpose()?;
             let fields = &observed.with_list_id(fields);
             let request = ListenerRequest { load_balancer_id: lb, listener: *listener, description, group_id, fields };

@@ -123,7 +123,7 @@ async fn change_listener(
             };
             nlb.create_listener(permit, &wanted).await
         }
-        Operation::SetListener { listener, description, group, fields } => {
+        Operation::SetListener { listener, description, group, fields, .. } => {
             let group_id = group_id(observed, group)?;
             let listener_id = listener_id(observed, *listener)?;
             nlb.set_listener(permit, &ListenerChange { listener_id, description, group_id, fields }).await

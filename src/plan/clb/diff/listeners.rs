@@ -240,11 +240,12 @@ impl Pass<'_> {
         if is_moved {
             self.changes.moved.insert(key);
         }
-        for (fields, reasons) in listener_diff::in_parts((there, rest), (sent, settings), (is_moved, lacks)) {
+        let parts = listener_diff::in_parts((there.clone(), rest), (sent, settings), (is_moved, lacks));
+        for (fields, reasons) in parts {
             // A listener that stays with its group needs nothing of it.
             let needs = is_moved.then(|| Target::Group(group.clone()));
             let (description, group) = (wanted.description.clone(), Some(group.clone()));
-            let operation = Operation::SetListener { listener: key, description, group, fields };
+            let operation = Operation::SetListener { listener: key, description, group, there: there.clone(), fields };
             let reason = format!("{}: {}", wanted.source, reasons.join(", "));
             self.plan.step(operation, Target::from(key), needs, reason);
         }
