@@ -92,8 +92,8 @@ impl NodeObserver<'_> {
                 let absence = answers.absent.remove(&id);
                 let absence = absence.unwrap_or_else(|| Absence::Unproven("it was not asked about".into()));
                 observed.plans.push((view.clone(), node::plan_missing(&view, &id, policy)));
-                let (successor, was_shown) = (None, false);
-                observed.missing.push(MissingInstance { node: view, id, absence, successor, was_shown });
+                let (successor, is_lost) = (None, false);
+                observed.missing.push(MissingInstance { node: view, id, absence, successor, is_lost });
             }
         }
         self.find_successors(&mut observed.missing).await;

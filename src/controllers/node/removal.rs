@@ -105,13 +105,13 @@ impl NodeRemover {
         }
         let rules = rules(&context.config.borrow(), &context.location);
         for missing in &mut observed.missing {
-            missing.was_shown = self.ledger.was_shown(&missing.node.uid);
+            let now = Moment { wall: clock::now(), elapsed: self.started.elapsed() };
+            missing.is_lost = self.ledger.is_lost(&missing.node.uid, now.elapsed, &rules);
             let MissingInstance { node, id, absence, .. } = &*missing;
             let mut seen = LastSeen::default();
             if let Absence::Unproven(why) = absence {
                 seen.unproven = Some(why.clone());
             }
-            let now = Moment { wall: clock::now(), elapsed: self.started.elapsed() };
             let key = ObjectKey::cluster(&node.name);
             match self.ledger.decide(missing, now, &rules) {
                 RemovalDecision::Keep => {}

@@ -54,15 +54,15 @@ pub struct MissingInstance {
     pub absence: Absence,
     /// The instance that has the address of the node now.
     pub successor: Option<String>,
-    /// Whether the account has shown the instance to this process before.
-    pub was_shown: bool,
+    /// Whether the account showed the instance to this process, and has not for long, see [`RemovalLedger::is_lost`].
+    pub is_lost: bool,
 }
 
 impl MissingInstance {
     /// Whether it is certain that nothing serves under the id of the instance any more.
     #[must_use]
     pub const fn serves_no_longer(&self) -> bool {
-        self.successor.is_some() || self.was_shown
+        self.successor.is_some() || self.is_lost
     }
 
     /// What is said of a node that stays, and why it does.
@@ -174,10 +174,12 @@ impl RemovalLedger {
         self.shown.insert(uid.to_owned(), here);
     }
 
-    /// Whether the cloud has shown the node's instance before.
+    /// Whether the cloud showed the node's instance once, and no proof has shown it for as long as a kubelet must be silent for a
+    /// removal: a list that lies for a while takes no node that serves out of load balancers.
     #[must_use]
-    pub fn was_shown(&self, uid: &str) -> bool {
-        self.shown.contains_key(uid)
+    pub fn is_lost(&self, uid: &str, elapsed: Duration, rules: &RemovalRules) -> bool {
+        let since = self.first_missing.get(uid).filter(|_| self.shown.contains_key(uid));
+        since.is_some_and(|since| elapsed.saturating_sub(*since) >= rules.grace)
     }
 
     /// Forgets nodes that are not in the cluster any more.
@@ -266,7 +268,7 @@ mod tests {
 
     fn missing(node: &NodeView, region: &str, absence: Absence) -> MissingInstance {
         let id = ProviderId { region: region.into(), instance: "i-1".into() };
-        MissingInstance { node: Arc::new(node.clone()), id, absence, successor: None, was_shown: false }
+        MissingInstance { node: Arc::new(node.clone()), id, absence, successor: None, is_lost: false }
     }
 
     #[test]
@@ -343,6 +345,22 @@ mod tests {
             let stays = ready.is_some() && silent.is_none();
             assert_eq!(matches!(decided, RemovalDecision::Stay(_)), stays, "{row}: {decided:?}");
         }
+    }
+
+    #[test]
+    fn only_an_instance_that_was_shown_and_stays_away_for_the_grace_is_lost() {
+        let (mut ledger, rules) = (RemovalLedger::default(), rules(1));
+        ledger.present("seen", true);
+        let mut look = |name: &str, seconds| {
+            let gone = missing(&node(name, ConditionStatus::True), "cn-a", Absence::Proven);
+            ledger.decide(&gone, at(seconds), &rules);
+            ledger.is_lost(name, at(seconds).elapsed, &rules)
+        };
+        assert!(!look("seen", 100) && !look("never", 100));
+        assert!(!look("seen", 159), "a list that lies for a while");
+        assert!(look("seen", 160) && !look("never", 160));
+        ledger.present("seen", true);
+        assert!(!ledger.is_lost("seen", at(200).elapsed, &rules));
     }
 
     #[test]

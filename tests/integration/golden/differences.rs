@@ -102,9 +102,9 @@ intended.
 - A Node is removed only if two reads, `node.removal_interval` apart, prove that its instance was released, and if its kubelet has not
   reported for `node.removal_grace`: its condition `Ready` has been `Unknown` for that long. At most `node.removal_limit` Nodes are
   removed within `node.removal_window`. An empty answer, a missing permission or the account of another cluster removes no Node.
-- A Node whose kubelet reports stays when its instance is gone; the event `InstanceGone` says so. If the running process has seen the
-  instance before, or another instance has its address, load balancers and routes leave the Node out until you delete it. The official
-  controller notices nothing.
+- A Node whose kubelet reports stays when its instance is gone; the event `InstanceGone` says so. If the running process saw the
+  instance, and has not for `node.removal_grace`, or another instance has its address, load balancers and routes leave the Node out until
+  you delete it. The official controller notices nothing.
 - A Lingjun node with the label `alibabacloud.com/lingjun-worker=true` loses the taint `uninitialized`, with an event. Its Node is not
   deleted when the machine is released; the official controller deletes it.
 - Labels and taints of other programs stay unchanged. A taint or an address is written only if the Node has not changed since the
