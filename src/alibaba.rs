@@ -42,7 +42,7 @@ use client::SigningClient;
 pub use credentials::CredentialState;
 pub use failing::CallState;
 pub use fault::{Fault, FaultKind};
-pub use rate_limit::{Priority, Purpose, RateUse, planned, queue_end};
+pub use rate_limit::{Priority, Purpose, RateLimiter, RateUse, Tickets, planned, queue_end};
 
 use crate::config::checked;
 
@@ -66,7 +66,21 @@ impl CloudClient {
     /// The cloud as seen from `region`. Makes no call yet.
     #[must_use]
     pub fn new(transport: Arc<dyn transport::Transport>, config: &checked::Cloud, region: &str) -> Self {
-        let signing = SigningClient::new(transport, config, region);
+        Self::limited_by(RateLimiter::default(), transport, config, region)
+    }
+
+    /// The same, within limits that others share or have shared.
+    #[must_use]
+    pub fn limited_by(
+        rate_limiter: RateLimiter,
+        transport: Arc<dyn transport::Transport>,
+        config: &checked::Cloud,
+        region: &str,
+    ) -> Self {
+        Self::with(SigningClient::new(transport, config, region, rate_limiter))
+    }
+
+    fn with(signing: SigningClient) -> Self {
         Self {
             ecs: ecs::Ecs(signing.clone()),
             vpc: vpc::Vpc(signing.clone()),

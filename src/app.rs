@@ -38,6 +38,7 @@ use self::page::StatusPage;
 use self::session::Sessions;
 #[cfg(feature = "traces")]
 use self::traces::TraceExport;
+use crate::alibaba::RateLimiter;
 use crate::config::watch::{Reload, Trigger, Watch, WatchPace};
 use crate::config::{Config, Loaded, Origin};
 use crate::controllers::registry::CATALOG;
@@ -82,7 +83,14 @@ pub async fn run(origin: Origin, loaded: Loaded) -> io::Result<()> {
     let (sender, config) = watch::channel(Arc::new(loaded.config.clone()));
     let (events, reloads) = mpsc::channel(QUEUED_EVENTS);
     let reloads = Arc::new(Mutex::new(reloads));
-    let all = Sessions { config, pages: pages.clone(), shown, reloads, stop: stop.clone() };
+    let all = Sessions {
+        config,
+        pages: pages.clone(),
+        shown,
+        reloads,
+        stop: stop.clone(),
+        rate_limiter: RateLimiter::default(),
+    };
     let sessions = tasks.supervise("sessions", &stop, move || all.clone().run());
     #[cfg(feature = "traces")]
     let traces = TraceExport::start(&tasks, &loaded.config);

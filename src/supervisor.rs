@@ -99,7 +99,8 @@ impl Supervisor {
 
     fn start(&mut self, name: JobName, run: Run) {
         let stop = self.context.stop.child_token();
-        let context = Context { stop: stop.clone(), ..self.context.clone() };
+        let cloud = self.context.cloud.until(stop.clone());
+        let context = Context { stop: stop.clone(), cloud, ..self.context.clone() };
         let task = self.tasks.supervise(name, &stop, move || run_job(name, run, context.clone()));
         self.running.insert(name, RunningJob { stop, task });
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use parking_lot::RwLock;
+use tokio_util::sync::CancellationToken;
 
 use super::actions::Action;
 use super::credentials::{CredentialIssuers, CredentialProvider, CredentialState};
@@ -13,7 +14,7 @@ use super::errors;
 use super::failing::{CallState, FailingActions};
 use super::fault::{Fault, FaultKind};
 use super::metadata::Metadata;
-use super::rate_limit::{Priority, RateUse};
+use super::rate_limit::{Priority, RateLimiter, RateUse};
 use super::rpc::{CallSettings, RpcAnswer, RpcCall, RpcClient};
 use super::signing::Params;
 use super::transport::Transport;
@@ -26,6 +27,8 @@ use crate::telemetry::metrics;
 pub(super) struct SigningClient {
     shared: Arc<ClientState>,
     priority: Priority,
+    /// When it is cancelled, no call waits for its turn.
+    stop: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -60,7 +63,12 @@ impl ClientSettings {
 }
 
 impl SigningClient {
-    pub(super) fn new(transport: Arc<dyn Transport>, config: &checked::Cloud, region: &str) -> Self {
+    pub(super) fn new(
+        transport: Arc<dyn Transport>,
+        config: &checked::Cloud,
+        region: &str,
+        rate_limiter: RateLimiter,
+    ) -> Self {
         let settings = ClientSettings {
             region: region.to_owned(),
             endpoints: config.endpoints.clone(),
@@ -70,13 +78,14 @@ impl SigningClient {
             credentials_version: 0,
         };
         let settings = RwLock::new(Arc::new(settings));
-        let shared = ClientState { rpc: RpcClient::new(transport), settings, failing: FailingActions::default() };
-        Self { shared: Arc::new(shared), priority: Priority::default() }
+        let rpc = RpcClient::new(transport, rate_limiter);
+        let shared = Arc::new(ClientState { rpc, settings, failing: FailingActions::default() });
+        Self { shared, priority: Priority::default(), stop: CancellationToken::new() }
     }
 
     /// The same, for calls on behalf of one object.
     pub(super) fn on(&self, priority: Priority) -> Self {
-        Self { shared: self.shared.clone(), priority }
+        Self { priority, ..self.clone() }
     }
 
     /// The region that calls go to if they name no other.
@@ -124,7 +133,8 @@ impl SigningClient {
                 params: params.clone(),
                 key: Some(&*key),
                 permit,
-                priority: self.priority,
+                priority: &self.priority,
+                stop: &self.stop,
                 settings: &settings.calls,
             };
             let result = self.shared.rpc.call(&call).await;
@@ -156,6 +166,12 @@ impl SigningClient {
 }
 
 impl super::CloudClient {
+    /// The same, for calls that wait for their turn no longer than until `stop`.
+    #[must_use]
+    pub fn until(&self, stop: CancellationToken) -> Self {
+        Self::with(SigningClient { stop, ..self.signing.clone() })
+    }
+
     /// From the next call on, all clones use these credentials, endpoints, rate limits and timeouts. The region changes only
     /// if the configuration states one. Keys and the metadata session outlive a change that does not concern them.
     pub fn reconfigure(&self, config: &checked::Cloud) {
@@ -203,7 +219,12 @@ impl super::CloudClient {
     /// How much of the rate limits is used, of actions that are called, wait or are throttled.
     #[must_use]
     pub fn rates_in_use(&self) -> Vec<RateUse> {
-        self.signing.shared.rpc.rates_in_use(&self.signing.settings().calls.quota)
+        self.signing.shared.rpc.rate_limiter.in_use(&self.signing.settings().calls.quota)
+    }
+
+    /// Objects have to prepare their calls now whose turn comes soon: see [`super::Tickets::are_due`].
+    pub fn wake(&self) {
+        self.signing.shared.rpc.rate_limiter.wake(&self.signing.settings().calls.quota);
     }
 
     /// How long the present keys are valid; `None` before the first call, and for keys without an end.

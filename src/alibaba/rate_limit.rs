@@ -6,19 +6,20 @@
 //!
 //! Where more is asked for than there is, what serves traffic goes before everything else ([`Priority`]), and some calls are
 //! kept for it. Otherwise namespaces take turns, and in each who asked first. A write for an object that cannot be sent soon
-//! returns when its turn comes and keeps its place in the queue until then: when it is retried, it carries all that has
-//! changed meanwhile.
+//! returns, and the object keeps its ticket ([`Tickets`]): when it comes back, the call carries all that has changed meanwhile.
+//! Who has not come back when its turn is there lets others by, and stays before them.
 //!
-//! A throttled answer is often a neighbour's doing, as the quota is the account's. The action then pauses for a short
-//! backoff with jitter, which doubles while answers are throttled, up to the window. Its rate is halved, and each success
-//! adds a step to it (additive increase, multiplicative decrease), until it is not limited any more.
+//! A throttled answer is often a neighbour's doing, as the quota is the account's. The rate of the action is halved, so that it
+//! pauses the longer the more often it is throttled, up to the window. Each success adds a step to the rate (additive
+//! increase, multiplicative decrease), until it is not limited any more. Groups that serve keep a part of it.
 //!
 //! The crate `backon` is not used here: it spaces the attempts of one caller, while this backoff and rate are shared by all
 //! callers of an action, who wait in one queue.
 
 mod estimate;
+mod queue;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,11 +28,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::estimate::turn;
-use super::actions::{ALL, Action};
+use self::queue::{FULL_RATE, TicketOwner, TicketQueue};
+use super::actions::Action;
 use super::endpoints::CloudProduct;
 use crate::config::checked;
-use crate::jitter;
 use crate::telemetry::metrics;
 
 /// The longest time over which quotas count.
@@ -48,41 +48,23 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The same for the turn of a call: a long list is read to its end, but no call waits behind two full windows.
 const LONGEST_TURN: Duration = WINDOW.saturating_add(SPREAD);
 
-/// A write for an object waits no longer than this: what changes until its turn is part of the same call.
+/// A write for an object waits no longer than this: what changes until its turn is part of the same call. An object that comes
+/// back does so this much earlier.
 const LONGEST_OBJECT_TURN: Duration = Duration::from_secs(1);
 
-/// How long after its turn a place in the queue is kept for a call that has not been retried.
-const KEPT: Duration = Duration::from_secs(2);
-
-/// The backoff after the first throttled answer; it doubles with each further one.
-const FIRST_BACKOFF: Duration = Duration::from_millis(250);
-
-/// Of the calls that change backends, one in so many is kept for groups that serve, so that a pod which fails while many
-/// Services are made does not wait for the next window.
-const KEPT_TO_SERVE: usize = 10;
-
-/// Calls of an action in a second, at and above which they are not spaced.
-const FULL_RATE: f64 = 20.0;
-
-/// What a success adds to the rate, calls in a second.
-const RATE_STEP: f64 = 2.0;
-
-/// The rate never falls below this, so that the end of a shortage is noticed: one call in a window.
-const LOWEST_RATE: f64 = 1.0 / 60.0;
-
 /// On whose behalf a call is made, which decides its place in the queue where a quota is short.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Priority {
-    /// The object, by any number that tells it from others; 0 for the cluster as a whole.
-    pub object: u64,
-    /// Its namespace, in the same way.
+    /// Those of the object, if its writes can come back later.
+    pub tickets: Option<Tickets>,
+    /// Its namespace, by any number that tells it from others; 0 for the cluster as a whole.
     pub namespace: u64,
     /// What the call is for.
     pub purpose: Purpose,
 }
 
 /// What a call is for, in the order in which calls are sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
     /// Backends of a server group that serves traffic now.
     Serve,
@@ -118,8 +100,12 @@ impl QuotaShare {
         let allowed = (f64::from(calls) * self.share).max(1.0) as usize;
         (allowed, window, if 2 * allowed > calls as usize { SPREAD } else { Duration::ZERO })
     }
-}
 
+    fn limits(&self, action: &Action) -> (usize, Duration) {
+        let (calls, window, pause) = self.of(action);
+        (calls, window + pause)
+    }
+}
 /// Why a call was not sent, and after which time it can be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limited {
@@ -127,6 +113,14 @@ pub(super) enum Limited {
     OwnShare(Duration),
     /// The cloud throttles the action.
     ByCloud(Duration),
+}
+
+impl Limited {
+    const fn wait(self) -> Duration {
+        match self {
+            Self::OwnShare(wait) | Self::ByCloud(wait) => wait,
+        }
+    }
 }
 
 /// How much of the limit of one action is used.
@@ -150,65 +144,112 @@ pub struct RateUse {
     pub slowed_to: Option<f64>,
 }
 
-/// The limits of all actions.
-#[derive(Debug, Default)]
-pub(super) struct RateLimiter(Mutex<HashMap<(CloudProduct, &'static str), Arc<ActionLimiter>>>);
+/// The limits of all actions. Clones share them: what was sent counts as well for those who connect anew.
+#[derive(Clone, Debug, Default)]
+pub struct RateLimiter(Arc<Mutex<ActionLimiters>>);
+
+type ActionLimiters = HashMap<(CloudProduct, &'static str), Arc<ActionLimiter>>;
 
 /// The limit of one action.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ActionLimiter {
-    state: Mutex<LimiterState>,
-    /// Notified when a call leaves the queue, so that those behind it look at their place again.
+    action: &'static Action,
+    queue: Mutex<TicketQueue>,
+    /// Notified when those that wait may go earlier than they were told.
     moved: Notify,
 }
 
-#[derive(Debug)]
-struct LimiterState {
-    /// After which time a call does not count any more.
-    window: Duration,
-    /// The calls within the window, in order.
-    sent: VecDeque<Instant>,
-    queue: BTreeMap<QueuePosition, QueueEntry>,
-    arrivals: u64,
-    /// The round of the last call that was sent, for each [`Purpose`].
-    rounds: [u64; 3],
-    /// How often the cloud throttled, less what successes took back.
-    throttled: u32,
-    paused_until: Option<Instant>,
-    /// Calls in a second; see [`FULL_RATE`].
-    rate: f64,
+impl ActionLimiter {
+    fn change<T>(&self, change: impl FnOnce(&mut TicketQueue) -> T) -> T {
+        let mut queue = self.queue.lock();
+        let changed = change(&mut queue);
+        metrics::waiting_calls(self.action.name, queue.waiting());
+        changed
+    }
 }
 
-impl Default for LimiterState {
-    fn default() -> Self {
-        Self {
-            window: WINDOW,
-            sent: VecDeque::new(),
-            queue: BTreeMap::new(),
-            arrivals: 0,
-            rounds: [0; 3],
-            throttled: 0,
-            paused_until: None,
-            rate: FULL_RATE,
+/// A turn to call an action. Dropping it gives it back, so that all behind it move up.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    limiter: Arc<ActionLimiter>,
+    number: u64,
+    purpose: Purpose,
+}
+
+impl Ticket {
+    /// The cloud throttled the call: the action pauses, its rate falls, and the object keeps the ticket. Gives for how long it
+    /// pauses. `hint` is what the answer said, if it did.
+    pub(super) fn throttled(self, priority: &Priority, hint: Option<Duration>) -> Duration {
+        let pause = self.limiter.change(|queue| queue.throttled(hint, Instant::now()));
+        if let Some(tickets) = &priority.tickets {
+            tickets.keep(self);
+        }
+        pause
+    }
+
+    /// The cloud did not throttle the call.
+    pub(super) fn passed(&self) {
+        if self.limiter.change(TicketQueue::passed) {
+            self.limiter.moved.notify_waiters();
+        }
+    }
+
+    /// Whether its owner is there; it is somewhere else from now on.
+    fn moves(&self, from: TicketOwner, to: TicketOwner) -> bool {
+        let mut queue = self.limiter.queue.lock();
+        let is_there = queue.tickets.get(&self.number).is_some_and(|entry| entry.owner == from);
+        if is_there {
+            queue.set_owner(self.number, to);
+        }
+        is_there
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self
+            .limiter
+            .change(|queue| queue.tickets.remove(&self.number))
+            .is_some_and(|it| it.owner != TicketOwner::Sent)
+        {
+            self.limiter.moved.notify_waiters();
         }
     }
 }
 
-/// A place in the queue: what serves traffic comes first; in each round one call of each namespace, in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct QueuePosition {
-    purpose: Purpose,
-    round: u64,
-    arrival: u64,
-}
+/// The tickets of one object, one for each scarce action. They are given back with the last clone.
+#[derive(Clone, Debug, Default)]
+pub struct Tickets(Arc<Mutex<Vec<Ticket>>>);
 
-/// Who holds a place in the queue.
-#[derive(Clone, Copy, Debug)]
-struct QueueEntry {
-    object: u64,
-    namespace: u64,
-    /// `None` while the call waits here; else until when the place of one that returned is kept.
-    kept_until: Option<Instant>,
+impl Tickets {
+    /// Whether the object waits for a turn that is not near.
+    #[must_use]
+    pub fn are_away(&self) -> bool {
+        self.0.lock().iter().any(|ticket| ticket.moves(TicketOwner::Away, TicketOwner::Away))
+    }
+
+    /// Whether the object has to prepare its call now. It is told once.
+    #[must_use]
+    pub fn are_due(&self) -> bool {
+        self.0.lock().iter().any(|ticket| ticket.moves(TicketOwner::Due, TicketOwner::Busy(Instant::now())))
+    }
+
+    /// The object has nothing to call.
+    pub fn give_back(&self) {
+        self.0.lock().clear();
+    }
+
+    fn take(&self, limiter: &Arc<ActionLimiter>, purpose: Purpose) -> Option<Ticket> {
+        let mut held = self.0.lock();
+        let is_it = |ticket: &Ticket| Arc::ptr_eq(&ticket.limiter, limiter) && ticket.purpose == purpose;
+        held.iter().position(is_it).map(|index| held.swap_remove(index))
+    }
+
+    /// The object keeps the ticket while it does something else.
+    fn keep(&self, ticket: Ticket) {
+        ticket.limiter.change(|queue| queue.set_owner(ticket.number, TicketOwner::Away));
+        self.0.lock().push(ticket);
+    }
 }
 
 impl RateLimiter {
@@ -220,109 +261,67 @@ impl RateLimiter {
         &self,
         action: &'static Action,
         quota: &QuotaShare,
-        priority: Priority,
+        priority: &Priority,
         limit: Duration,
-    ) -> Result<(), Limited> {
-        let limiter = self.of(action);
-        let (mut allowed, window, pause) = quota.of(action);
-        if priority.purpose == Purpose::Fill {
-            allowed -= allowed / KEPT_TO_SERVE;
-        }
-        let can_return = action.writes && priority.object != 0;
-        let longest = if can_return { LONGEST_OBJECT_TURN } else { LONGEST_TURN }.min(limit);
-        let latest = Instant::now() + longest;
-        let position = {
-            let mut state = limiter.state.lock();
-            state.window = window + pause;
-            state.arrive(priority)
-        };
-        let waiting = Waiting { position, limiter: &limiter };
+    ) -> Result<Ticket, Limited> {
+        let limiter = self.of(action, quota);
+        let Priority { namespace, purpose, .. } = *priority;
+        let tickets = priority.tickets.as_ref().filter(|_| action.writes);
+        let longest = if tickets.is_some() { LONGEST_OBJECT_TURN } else { LONGEST_TURN }.min(limit);
+        let began = Instant::now();
+        let ticket = tickets.and_then(|tickets| tickets.take(&limiter, purpose)).unwrap_or_else(|| {
+            let number = limiter.change(|queue| queue.issue(purpose, namespace));
+            Ticket { limiter: limiter.clone(), number, purpose }
+        });
         loop {
             let moved = limiter.moved.notified();
-            let turn = {
-                let mut state = limiter.state.lock();
-                let now = Instant::now();
-                let own = state.own_turn(waiting.position, allowed, now);
-                let turn = own.max(state.throttled_turn(waiting.position, now));
-                if turn <= now {
-                    state.take(waiting.position, now);
-                    metrics::waiting_calls(action.name, state.queue.len());
-                    return Ok(());
-                }
-                let paused = state.paused_until.is_some_and(|until| until - now > LONGEST_PAUSE);
-                if turn > latest || paused {
-                    state.keep(waiting.position, turn + KEPT);
-                    metrics::waiting_calls(action.name, state.queue.len());
-                    let wait = turn - now;
-                    return Err(if turn > own { Limited::ByCloud(wait) } else { Limited::OwnShare(wait) });
-                }
-                turn
+            let (at, limited) = match limiter.change(|queue| queue.decide(ticket.number, Instant::now())) {
+                Ok(()) => return Ok(ticket),
+                Err(later) => later,
             };
+            let longest = if let Limited::ByCloud(_) = limited { longest.min(LONGEST_PAUSE) } else { longest };
+            if began.elapsed() + limited.wait() > longest {
+                tickets.inspect(|tickets| tickets.keep(ticket));
+                return Err(limited);
+            }
             tokio::select! {
-                () = tokio::time::sleep_until(turn) => {}
+                () = tokio::time::sleep_until(at) => {}
                 () = moved => {}
             }
         }
     }
 
-    /// The cloud throttled a call: the action pauses and its rate falls. Returns for how long it pauses. `hint` is what
-    /// the answer said, if it did.
-    pub(super) fn throttled(&self, action: &'static Action, hint: Option<Duration>) -> Duration {
-        let now = Instant::now();
-        let limiter = self.of(action);
-        let mut state = limiter.state.lock();
-        // Calls that were sent together and throttled together are one shortage.
-        let paused = state.paused_until.filter(|until| *until > now);
-        let backoff = match (hint, paused) {
-            (Some(hint), _) => hint,
-            (None, Some(until)) => until - now,
-            (None, None) => {
-                let doubled = FIRST_BACKOFF.saturating_mul(1 << state.throttled.min(16));
-                doubled.min(WINDOW).mul_f64(0.5 + jitter::share() / 2.0)
-            }
-        };
-        if paused.is_none() {
-            state.throttled = state.throttled.saturating_add(1);
-            state.rate = (state.rate / 2.0).max(LOWEST_RATE);
+    /// Objects have to prepare their calls now whose turn comes soon: see [`Tickets::are_due`].
+    pub(super) fn wake(&self, quota: &QuotaShare) {
+        for limiter in self.all(quota) {
+            limiter.queue.lock().wake(Instant::now());
         }
-        let until = (now + backoff.min(WINDOW)).max(paused.unwrap_or(now));
-        state.paused_until = Some(until);
-        until - now
     }
 
-    /// The cloud did not throttle a call.
-    pub(super) fn passed(&self, action: &'static Action) {
-        let limiter = self.of(action);
-        let mut state = limiter.state.lock();
-        state.throttled /= 2;
-        if state.rate < FULL_RATE {
-            state.rate = (state.rate + RATE_STEP).min(FULL_RATE);
-            // Those that wait have planned with the lower rate.
-            limiter.moved.notify_waiters();
-        }
+    /// The limiters of all actions that were called, with these quotas.
+    fn all(&self, quota: &QuotaShare) -> Vec<Arc<ActionLimiter>> {
+        let limiters: Vec<_> = self.0.lock().values().cloned().collect();
+        limiters.iter().for_each(|limiter| limiter.queue.lock().limits = quota.limits(limiter.action));
+        limiters
     }
 
     /// Actions that were called within their window, wait, or are throttled, by name.
     pub(super) fn in_use(&self, quota: &QuotaShare) -> Vec<RateUse> {
-        let limiters = self.0.lock().clone();
         let now = Instant::now();
-        let limiters = limiters.into_iter().filter_map(|((product, name), limiter)| {
-            let action = ALL.iter().copied().find(|action| action.product == product && action.name == name)?;
+        let limiters = self.all(quota).into_iter().filter_map(|limiter| {
+            let action = limiter.action;
             let (allowed, window, _) = quota.of(action);
-            let mut state = limiter.state.lock();
-            let last = state.queue.last_key_value().map(|(position, _)| *position);
-            let last_in = last.map_or(Duration::ZERO, |last| state.own_turn(last, allowed, now) - now);
-            let sent = state.sent.iter().filter(|at| **at + window > now).count();
-            let paused =
-                state.paused_until.and_then(|until| until.checked_duration_since(now)).filter(|left| !left.is_zero());
-            let slowed_to = (state.rate < FULL_RATE).then_some(state.rate);
-            let is_used = sent > 0 || !state.queue.is_empty() || paused.is_some() || slowed_to.is_some();
-            is_used.then(|| RateUse {
-                action: name,
+            let queue = limiter.queue.lock();
+            let (sent, waiting, last_in) = (queue.sent(window, now), queue.waiting(), queue.last_in(now));
+            let paused = Some(queue.paused(now)).filter(|left| !left.is_zero());
+            let slowed_to = (queue.rate < FULL_RATE).then_some(queue.rate);
+            let is_used = sent > 0 || waiting > 0 || paused.is_some() || slowed_to.is_some();
+            is_used.then_some(RateUse {
+                action: action.name,
                 sent,
                 allowed,
                 window,
-                waiting: state.queue.len(),
+                waiting,
                 last_in,
                 paused,
                 slowed_to,
@@ -333,91 +332,13 @@ impl RateLimiter {
         all
     }
 
-    fn of(&self, action: &'static Action) -> Arc<ActionLimiter> {
-        self.0.lock().entry((action.product, action.name)).or_default().clone()
-    }
-}
-
-/// A call in the queue; leaves it when it is sent, and when its caller stops waiting.
-struct Waiting<'a> {
-    position: QueuePosition,
-    limiter: &'a ActionLimiter,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let mut state = self.limiter.state.lock();
-        if state.queue.get(&self.position).is_some_and(|entry| entry.kept_until.is_none()) {
-            state.queue.remove(&self.position);
-            self.limiter.moved.notify_waiters();
-        }
-    }
-}
-
-impl LimiterState {
-    /// Takes a place in the queue: the one that is kept for the object, or one behind those that come before it.
-    fn arrive(&mut self, priority: Priority) -> QueuePosition {
-        let Priority { object, namespace, purpose } = priority;
-        self.forget(Instant::now());
-        let kept = self.queue.iter().find(|(position, entry)| {
-            object != 0 && entry.object == object && entry.kept_until.is_some() && position.purpose == purpose
-        });
-        let position = kept.map(|(position, _)| *position).unwrap_or_else(|| {
-            self.arrivals += 1;
-            let is_ours = |(position, entry): &(&QueuePosition, &QueueEntry)| {
-                entry.namespace == namespace && position.purpose == purpose
-            };
-            let last = self.queue.iter().rev().find(is_ours).map_or(0, |(position, _)| position.round + 1);
-            let round = last.max(self.rounds[purpose as usize]);
-            QueuePosition { purpose, round, arrival: self.arrivals }
-        });
-        self.queue.insert(position, QueueEntry { object, namespace, kept_until: None });
-        position
-    }
-
-    /// When the own share lets the call at this position out, if no other leaves the queue before.
-    fn own_turn(&mut self, position: QueuePosition, allowed: usize, now: Instant) -> Instant {
-        self.forget(now);
-        turn(&self.sent, self.ahead(position), (allowed, self.window), now)
-    }
-
-    /// When the pause and the rate of a throttled action let the call at this position out.
-    fn throttled_turn(&self, position: QueuePosition, now: Instant) -> Instant {
-        let resumed = self.paused_until.unwrap_or(now);
-        if self.rate >= FULL_RATE {
-            return resumed;
-        }
-        let gap = Duration::from_secs_f64(1.0 / self.rate);
-        let ahead = u32::try_from(self.ahead(position)).unwrap_or(u32::MAX);
-        let last = self.sent.back().map_or(now, |last| *last + gap);
-        // Each success raises the rate: a call behind the first may wait much shorter than the gap, and looks again then.
-        let behind = gap.min(Duration::from_secs_f64(1.0 / RATE_STEP));
-        resumed.max(last) + behind.saturating_mul(ahead)
-    }
-
-    fn ahead(&self, position: QueuePosition) -> usize {
-        self.queue.range(..position).count()
-    }
-
-    fn take(&mut self, position: QueuePosition, now: Instant) {
-        self.queue.remove(&position);
-        let round = &mut self.rounds[position.purpose as usize];
-        *round = position.round.max(*round);
-        self.sent.push_back(now);
-    }
-
-    /// The place is kept for a retry in time; calls for no object are not retried with the same place.
-    fn keep(&mut self, position: QueuePosition, until: Instant) {
-        if let Some(entry) = self.queue.get_mut(&position).filter(|entry| entry.object != 0) {
-            entry.kept_until = Some(until);
-        }
-    }
-
-    fn forget(&mut self, now: Instant) {
-        while self.sent.front().is_some_and(|at| *at + self.window <= now) {
-            self.sent.pop_front();
-        }
-        self.queue.retain(|_, entry| entry.kept_until.is_none_or(|until| until > now));
+    fn of(&self, action: &'static Action, quota: &QuotaShare) -> Arc<ActionLimiter> {
+        let limits = quota.limits(action);
+        let new =
+            || Arc::new(ActionLimiter { action, queue: Mutex::new(TicketQueue::new(limits)), moved: Notify::new() });
+        let limiter = self.0.lock().entry((action.product, action.name)).or_insert_with(new).clone();
+        limiter.queue.lock().limits = limits;
+        limiter
     }
 }
 

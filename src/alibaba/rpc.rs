@@ -16,6 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, field};
 use uuid::Uuid;
 
@@ -23,7 +24,7 @@ use super::actions::Action;
 use super::answer::{Fields, Mismatch};
 use super::errors::{self, DRY_RUN_PASSED};
 use super::fault::{Fault, FaultKind};
-use super::rate_limit::{Limited, Priority, QuotaShare, RateLimiter, RateUse};
+use super::rate_limit::{Limited, Priority, QuotaShare, RateLimiter, Ticket};
 use super::signing::{KeyPair, Params};
 use super::transport::{Transport, TransportError};
 use crate::fence::Permit;
@@ -42,7 +43,7 @@ const REQUEST_ID: &str = "x-acs-request-id";
 #[derive(Debug)]
 pub(super) struct RpcClient {
     pub(super) transport: Arc<dyn Transport>,
-    rate_limiter: RateLimiter,
+    pub(super) rate_limiter: RateLimiter,
     /// Seconds by which the server's clock is ahead of ours.
     clock_offset: AtomicI64,
 }
@@ -63,7 +64,9 @@ pub(super) struct RpcCall<'a> {
     pub(super) params: Params,
     pub(super) key: Option<&'a KeyPair>,
     pub(super) permit: Option<&'a Permit>,
-    pub(super) priority: Priority,
+    pub(super) priority: &'a Priority,
+    /// When it is cancelled, no call waits any longer.
+    pub(super) stop: &'a CancellationToken,
     pub(super) settings: &'a CallSettings,
 }
 
@@ -155,13 +158,8 @@ impl From<Fault> for Failure {
 }
 
 impl RpcClient {
-    pub(super) fn new(transport: Arc<dyn Transport>) -> Self {
-        Self { transport, rate_limiter: RateLimiter::default(), clock_offset: AtomicI64::new(0) }
-    }
-
-    /// How much of the limits is used.
-    pub(super) fn rates_in_use(&self, quota: &QuotaShare) -> Vec<RateUse> {
-        self.rate_limiter.in_use(quota)
+    pub(super) fn new(transport: Arc<dyn Transport>, rate_limiter: RateLimiter) -> Self {
+        Self { transport, rate_limiter, clock_offset: AtomicI64::new(0) }
     }
 
     /// The time as the server sees it, as far as it is known.
@@ -215,7 +213,7 @@ impl RpcClient {
 
     async fn attempt(&self, call: &RpcCall<'_>, number: u32) -> Result<RpcAnswer, Failure> {
         let (action, called) = (call.action, Instant::now());
-        let timeout = self.turn(call).await?;
+        let (timeout, turn) = self.turn(call).await?;
         let request = self.request(call)?;
         let (started, waited) = (Instant::now(), called.elapsed());
         let sent = tokio::time::timeout(timeout, self.transport.send(request, timeout)).await;
@@ -230,35 +228,36 @@ impl RpcClient {
         note(call, &result, &EndedAttempt { number, waited, took: started.elapsed(), status });
         match &result {
             Err(Failure { fault, .. }) if fault.kind == FaultKind::Throttled => {
-                let pause = self.rate_limiter.throttled(action, fault.retry_after);
+                let pause = turn.throttled(call.priority, fault.retry_after);
                 tracing::debug!(milliseconds = pause.as_millis(), "the cloud throttles the action; it pauses");
             }
             Err(Failure { fault, .. }) if fault.code.is_empty() => {}
-            _ => self.rate_limiter.passed(action),
+            _ => turn.passed(),
         }
         result
     }
 
     /// Waits until the call may go out, and gives the time that it may take.
-    async fn turn(&self, call: &RpcCall<'_>) -> Result<Duration, Fault> {
+    async fn turn(&self, call: &RpcCall<'_>) -> Result<(Duration, Ticket), Fault> {
         let RpcCall { action, settings, .. } = *call;
+        let ended = |message: &str| Fault::new(action.name, FaultKind::NotLeading, message);
         let remaining = || match call.permit.map(Permit::remaining) {
-            Some(Duration::ZERO) => {
-                let message = "this process may not write any more; nothing was sent";
-                Err(Fault::new(action.name, FaultKind::NotLeading, message))
-            }
+            Some(Duration::ZERO) => Err(ended("this process may not write any more; nothing was sent")),
             remaining => Ok(remaining),
         };
         // The other half of the permit is for the call itself.
         let patience = remaining()?.map_or(Duration::MAX, |remaining| remaining / 2);
-        self.rate_limiter.wait(action, &settings.quota, call.priority, patience).await.map_err(|limited| {
+        let turn = self.rate_limiter.wait(action, &settings.quota, call.priority, patience);
+        let turn =
+            call.stop.run_until_cancelled(turn).await.ok_or_else(|| ended("this process stops; nothing was sent"))?;
+        let turn = turn.map_err(|limited| {
             let (message, wait) = match limited {
                 Limited::OwnShare(wait) => ("the own share of the API quota is used up", wait),
                 Limited::ByCloud(wait) => ("the cloud throttles this action", wait),
             };
             Fault { retry_after: Some(wait), ..Fault::new(action.name, FaultKind::Throttled, message) }
         })?;
-        Ok(remaining()?.map_or(settings.timeout, |remaining| remaining.min(settings.timeout)))
+        Ok((remaining()?.map_or(settings.timeout, |remaining| remaining.min(settings.timeout)), turn))
     }
 
     fn request(&self, call: &RpcCall<'_>) -> Result<Request<Bytes>, Fault> {

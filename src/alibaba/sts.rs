@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use tokio_util::sync::CancellationToken;
+
 use super::actions::ReadAction;
 use super::answer::{Fields, Mismatch};
 use super::fault::Fault;
@@ -52,8 +54,9 @@ impl Sts<'_> {
         key: Option<&KeyPair>,
     ) -> Result<TemporaryKey, Fault> {
         let settings = CallSettings { timeout: self.settings.timeout.min(TIMEOUT), ..self.settings.clone() };
-        let (permit, priority) = (None, Priority::default());
-        let call = RpcCall { action: action.0, url: &self.url, params, key, permit, priority, settings: &settings };
+        let (permit, priority, stop) = (None, &Priority::default(), &CancellationToken::new());
+        let (action, url, settings) = (action.0, self.url.as_str(), &settings);
+        let call = RpcCall { action, url, params, key, permit, priority, stop, settings };
         let answer = self.rpc.call(&call).await?;
         let key = answer.decode(|body| TemporaryKey::decode(body.object("Credentials")?))?;
         key.ok_or_else(|| answer.unusable("the answer has no complete credentials"))

@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 use super::page::LiveSession;
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::transport::{HttpTransport, Transport};
-use crate::alibaba::{CallState, CloudClient, CredentialState, location, queue_end};
+use crate::alibaba::{CallState, CloudClient, CredentialState, RateLimiter, location, queue_end};
 use crate::clock;
 use crate::cluster::{Cluster, Regarding};
 use crate::config::Config;
@@ -51,6 +51,8 @@ pub(super) struct Sessions {
     /// Results of reloads, each of which becomes an event.
     pub(super) reloads: Arc<Mutex<mpsc::Receiver<ReloadOutcome>>>,
     pub(super) stop: CancellationToken,
+    /// Counts calls across sessions: the quotas are the account's.
+    pub(super) rate_limiter: RateLimiter,
 }
 
 impl Sessions {
@@ -61,7 +63,7 @@ impl Sessions {
             let clients = tokio::select! {
                 () = self.stop.cancelled() => return,
                 () = reconnects(self.config.clone(), &first) => continue,
-                clients = connect(&first, &self.pages.health) => clients,
+                clients = connect(&first, &self.pages.health, &self.rate_limiter) => clients,
             };
             info!(
                 region = clients.location.region,
@@ -254,7 +256,7 @@ async fn host(cluster: &Cluster, location: &CloudLocation) -> Option<Regarding> 
 }
 
 /// Waits for the API server and for the metadata service, side by side.
-async fn connect(config: &Config, health: &Health) -> Clients {
+async fn connect(config: &Config, health: &Health, rate_limiter: &RateLimiter) -> Clients {
     const NO_ANSWER: &str = "waiting for the API server to answer";
     health.not_ready("kubernetes", NO_ANSWER);
     health.not_ready("cloud", "the location in the cloud is not known yet");
@@ -270,7 +272,7 @@ async fn connect(config: &Config, health: &Health) -> Clients {
         let transport: Arc<dyn Transport> = Arc::new(retry(health, "cloud", || async { HttpTransport::new() }).await);
         let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
         let location = retry(health, "cloud", || location::resolve(&config.cloud, &metadata)).await;
-        let cloud = CloudClient::new(transport, &config.cloud, &location.region);
+        let cloud = CloudClient::limited_by(rate_limiter.clone(), transport, &config.cloud, &location.region);
         health.ready("cloud", "");
         (cloud, location)
     };

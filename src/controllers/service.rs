@@ -78,6 +78,9 @@ pub const NLB: &str = "nlb";
 /// How long node changes are collected before the Services that use nodes are reconciled.
 const NODE_AGGREGATION: Duration = Duration::from_millis(200);
 
+/// Time between looks for Services whose turn comes to call what a quota limits.
+const LOOK_FOR_TURNS: Duration = Duration::from_secs(1);
+
 /// Keeps load balancers until `context.stop`.
 pub async fn run(context: Context) {
     run_product(context, |context| ClassicProduct::new(&context.cloud, context.location.clone())).await;
@@ -359,7 +362,14 @@ async fn trigger<P: Product>(
             }
         }
     };
-    tokio::join!(services, endpoints, nodes, config);
+    let turns = async {
+        let mut looks = tokio::time::interval(LOOK_FOR_TURNS);
+        loop {
+            looks.tick().await;
+            send(engine.due());
+        }
+    };
+    tokio::join!(services, endpoints, nodes, config, turns);
 }
 
 async fn forward(mut dirty: DirtyKeys, send: impl Fn(Vec<ObjectKey>)) {

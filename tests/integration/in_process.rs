@@ -109,6 +109,7 @@ impl tracing_subscriber::fmt::time::FormatTime for Elapsed {
 pub(crate) struct Product {
     running: JoinHandle<()>,
     cloud: sim::cloud::Cloud,
+    stop: CancellationToken,
     /// What it shows as out of sync.
     pub(crate) alarms: Alarms,
 }
@@ -143,6 +144,8 @@ impl Product {
         let transport: Arc<dyn Transport> = Arc::new(InProcess(testbed.cloud.clone()));
         let alarms = Alarms::default();
         let shown = alarms.clone();
+        let ended = CancellationToken::new();
+        let end = ended.clone();
         let running = tokio::spawn(async move {
             cluster.wait_ready().await;
             let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
@@ -158,9 +161,18 @@ impl Product {
             let mut supervisor =
                 Supervisor::new(Context { alarms, cluster, cloud, config, fence, location, stop }, Tasks::default());
             supervisor.apply(&jobs).await;
-            std::future::pending::<()>().await;
+            end.cancelled().await;
+            supervisor.stop().await;
         });
-        Self { running, cloud: testbed.cloud.clone(), alarms: shown }
+        Self { running, cloud: testbed.cloud.clone(), stop: ended, alarms: shown }
+    }
+
+    /// Stops it in order; gives how long that takes.
+    pub(crate) async fn stop(mut self) -> Duration {
+        let began = Instant::now();
+        self.stop.cancel();
+        (&mut self.running).await.unwrap();
+        began.elapsed()
     }
 }
 

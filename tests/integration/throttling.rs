@@ -100,6 +100,92 @@ fn expose_all(world: &World, count: usize) {
     (0..count).for_each(|number| world.testbed.expose(&format!("web-{number}"), &[80], &["node-1"], &[]));
 }
 
+/// Waits until all of these are served, at most for an hour.
+async fn until_served(testbed: &Testbed, names: &[String]) -> Duration {
+    let served = |name: &String| address(&testbed.cluster.get("Service", "default", name).unwrap()).is_some();
+    let began = Instant::now();
+    while !names.iter().all(served) && began.elapsed() < Duration::from_secs(3600) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    began.elapsed()
+}
+
+fn expose_named(testbed: &Testbed, prefix: &str, count: usize) -> Vec<String> {
+    let names: Vec<String> = (0..count).map(|number| format!("{prefix}-{number}")).collect();
+    names.iter().for_each(|name| testbed.expose(name, &[80], &["node-1"], &[]));
+    names
+}
+
+#[test]
+fn load_balancers_are_created_as_fast_as_the_quota_allows_however_slow_calls_are() {
+    for latency in [20, 200, 900, 3000] {
+        let (took, log) = on_a_clock_of_its_own(1, async {
+            let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+            testbed.join(1);
+            testbed.cloud.edit(|cloud| cloud.limits.load_balancers = 1000);
+            testbed.cloud.dials(|dials| dials.latency = Duration::from_millis(latency));
+            let _product = Product::start(&testbed, ALL, &format!("{HASTE}{MORE}"));
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            until_served(&testbed, &expose_named(&testbed, "web", 120)).await
+        });
+        // 30 in a minute: the last 30 go out after three minutes, and take a few calls more.
+        let most = Duration::from_secs(180) + Duration::from_millis(40 * latency);
+        assert!(took < most, "with {latency} ms a call it took {took:?}\n{log}");
+    }
+}
+
+#[test]
+fn services_that_were_deleted_again_hold_up_no_other() {
+    let (took, log) = on_a_clock_of_its_own(1, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        let _product = Product::start(&testbed, ALL, &format!("{HASTE}{MORE}"));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        testbed.cloud.edit(|cloud| cloud.limits.load_balancers = 1000);
+        let wrong = expose_named(&testbed, "wrong", 300);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let right = expose_named(&testbed, "right", 5);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        wrong.iter().for_each(|name| drop(testbed.cluster.delete("Service", "default", name)));
+        until_served(&testbed, &right).await
+    });
+    assert!(took < Duration::from_secs(40), "the next window has room for them, but it took {took:?}\n{log}");
+}
+
+#[test]
+fn a_stop_does_not_wait_for_calls_that_wait_for_a_quota() {
+    let (took, log) = on_a_clock_of_its_own(1, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        let few = "[cloud.quotas]\n\"*\" = 4\n";
+        let product = Product::start(&testbed, ALL, &format!("{HASTE}{MORE}{few}"));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        expose_named(&testbed, "web", 30);
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        product.stop().await
+    });
+    assert!(took < Duration::from_secs(1), "the stop took {took:?}\n{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_session_counts_the_calls_of_the_one_before() {
+    let world = World::new(&["service"], FEW).await;
+    expose_all(&world, 1);
+    let port = world.serve_health();
+    let ccm = world.start();
+    world.until("the first is served", |_| address(&world.service("web-0")).is_some()).await;
+    world.edit(|text| text.replace("[cloud]\n", "[cloud]\nzone_id = \"cn-hangzhou-j\"\n"));
+    let connected = || ccm.log().lines().filter(|line| line.contains("connected")).count();
+    world.until("the next session", |_| connected() == 2).await;
+    world.testbed.expose("late", &[80], &["node-1"], &[]);
+    let began = Instant::now();
+    let waits = "alicloud_ccm_waiting_calls{action=\"CreateLoadBalancer\"} 1";
+    while !get(port, "/metrics").await.is_some_and(|(_, text)| text.lines().any(|line| line == waits)) {
+        assert!(began.elapsed() < Duration::from_secs(20), "it does not wait\n{}", ccm.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_says_how_long_the_quotas_make_it_last_and_counts_the_calls_that_a_run_makes() {
     let world = World::new(&["service", "nlb"], "").await;

@@ -3,27 +3,29 @@ use std::collections::BTreeSet;
 use super::super::actions::{
     ADD_BACKENDS, CREATE_GROUP, CREATE_LOAD_BALANCER, CREATE_NETWORK_LOAD_BALANCER, LIST_NETWORK_LISTENERS, WriteAction,
 };
+use super::queue::FIRST_BACKOFF;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-const CLUSTER_WIDE: Priority = Priority { object: 0, namespace: 0, purpose: Purpose::Other };
+const CLUSTER_WIDE: Priority = Priority { tickets: None, namespace: 0, purpose: Purpose::Other };
 
 fn share(share: f64) -> QuotaShare {
     QuotaShare { share, quotas: Arc::default() }
 }
 
-const fn making(object: u64) -> Priority {
-    Priority { object, namespace: 1, purpose: Purpose::Other }
+/// For an object of its own.
+fn making() -> Priority {
+    Priority { tickets: Some(Tickets::default()), namespace: 1, purpose: Purpose::Other }
 }
 
-const fn serving(object: u64) -> Priority {
-    Priority { purpose: Purpose::Serve, ..making(object) }
+fn serving() -> Priority {
+    Priority { purpose: Purpose::Serve, ..making() }
 }
 
-/// Makes one call as a controller does: one that returns is retried when its turn comes. Gives when it was sent.
+/// Makes one call as a controller does: one that returns is retried shortly before its turn. Gives when it was sent.
 async fn call(rate_limiter: &RateLimiter, action: WriteAction, quota: &QuotaShare, priority: Priority) -> Instant {
-    while let Err(limited) = rate_limiter.wait(action.0, quota, priority, 5 * SECOND).await {
-        tokio::time::sleep(wait(limited)).await;
+    while let Err(limited) = rate_limiter.wait(action.0, quota, &priority, 5 * SECOND).await {
+        tokio::time::sleep(wait(limited).saturating_sub(LONGEST_OBJECT_TURN)).await;
     }
     Instant::now()
 }
@@ -34,10 +36,23 @@ const fn wait(limited: Limited) -> Duration {
     }
 }
 
+/// The cloud throttles a call; gives for how long the action pauses.
+fn throttle(rate_limiter: &RateLimiter, action: WriteAction, hint: Option<Duration>) -> Duration {
+    rate_limiter.of(action.0, &share(1.0)).queue.lock().throttled(hint, Instant::now())
+}
+
+/// The cloud does not throttle a call.
+fn let_pass(rate_limiter: &RateLimiter, action: WriteAction) {
+    let limiter = rate_limiter.of(action.0, &share(1.0));
+    if limiter.queue.lock().passed() {
+        limiter.moved.notify_waiters();
+    }
+}
+
 /// What goes out at once, without waiting.
 async fn at_once(rate_limiter: &RateLimiter, action: WriteAction, quota: &QuotaShare) -> usize {
     let mut taken = 0;
-    while rate_limiter.wait(action.0, quota, CLUSTER_WIDE, Duration::ZERO).await.is_ok() {
+    while rate_limiter.wait(action.0, quota, &CLUSTER_WIDE, Duration::ZERO).await.is_ok() {
         taken += 1;
     }
     taken
@@ -64,7 +79,7 @@ async fn a_quota_of_a_second_is_kept_in_every_second() {
     let start = Instant::now();
     let mut times = Vec::new();
     while start.elapsed() < 20 * SECOND {
-        rate_limiter.wait(LIST_NETWORK_LISTENERS.0, &half, CLUSTER_WIDE, WINDOW).await.unwrap();
+        rate_limiter.wait(LIST_NETWORK_LISTENERS.0, &half, &CLUSTER_WIDE, WINDOW).await.unwrap();
         times.push(Instant::now());
     }
     for first in &times {
@@ -78,23 +93,23 @@ async fn a_quota_of_a_second_is_kept_in_every_second() {
 async fn of_more_than_half_of_a_quota_no_two_windows_arrive_in_one() {
     let (rate_limiter, whole) = (RateLimiter::default(), share(1.0));
     assert_eq!(at_once(&rate_limiter, CREATE_LOAD_BALANCER, &whole).await, 60);
-    let limited = rate_limiter.wait(CREATE_LOAD_BALANCER.0, &whole, CLUSTER_WIDE, SECOND).await;
-    assert_eq!(limited, Err(Limited::OwnShare(WINDOW + SPREAD)));
+    let limited = rate_limiter.wait(CREATE_LOAD_BALANCER.0, &whole, &CLUSTER_WIDE, SECOND).await;
+    assert_eq!(limited.err(), Some(Limited::OwnShare(WINDOW + SPREAD)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_with_many_objects_does_not_keep_another_one_waiting() {
     let (rate_limiter, half) = (Arc::new(RateLimiter::default()), share(0.5));
     let start = Instant::now();
-    let spawn = |namespace, object| {
+    let spawn = |namespace| {
         let (rate_limiter, half) = (rate_limiter.clone(), half.clone());
-        let priority = Priority { namespace, ..making(object) };
+        let priority = Priority { namespace, ..making() };
         tokio::spawn(async move { call(&rate_limiter, CREATE_LOAD_BALANCER, &half, priority).await })
     };
-    let many: Vec<_> = (1..=150).map(|object| spawn(1, object)).collect();
+    let many: Vec<_> = (1..=150).map(|_| spawn(1)).collect();
     tokio::time::sleep(70 * SECOND).await;
-    let few: Vec<_> = (1001..=1014).map(|object| spawn(2, object)).collect();
-    let late: Vec<_> = (1015..=1016).map(|object| spawn(3, object)).collect();
+    let few: Vec<_> = (1001..=1014).map(|_| spawn(2)).collect();
+    let late: Vec<_> = (1015..=1016).map(|_| spawn(3)).collect();
     for single in futures::future::join_all(few.into_iter().chain(late)).await {
         assert_eq!(
             single.unwrap().duration_since(start),
@@ -115,13 +130,13 @@ async fn while_new_groups_are_filled_some_calls_are_left_for_groups_that_serve()
     let (rate_limiter, half) = (RateLimiter::default(), share(0.5));
     let at_most = async |priority| {
         let mut taken = 0;
-        while rate_limiter.wait(ADD_BACKENDS.0, &half, priority, Duration::ZERO).await.is_ok() {
+        while rate_limiter.wait(ADD_BACKENDS.0, &half, &priority, Duration::ZERO).await.is_ok() {
             taken += 1;
         }
         taken
     };
     let filling = Priority { purpose: Purpose::Fill, ..CLUSTER_WIDE };
-    assert_eq!((at_most(filling).await, at_most(serving(1)).await), (41, 4));
+    assert_eq!((at_most(filling).await, at_most(serving()).await), (41, 4));
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,9 +150,9 @@ async fn actions_of_two_products_that_share_a_name_have_their_own_quotas() {
 async fn many_objects_take_no_longer_than_the_quota_says_and_go_in_their_order() {
     let (rate_limiter, half) = (Arc::new(RateLimiter::default()), share(0.5));
     let start = Instant::now();
-    let calls = (1..=200).map(|object| {
+    let calls = (1..=200).map(|_| {
         let (rate_limiter, half) = (rate_limiter.clone(), half.clone());
-        tokio::spawn(async move { call(&rate_limiter, CREATE_LOAD_BALANCER, &half, making(object)).await })
+        tokio::spawn(async move { call(&rate_limiter, CREATE_LOAD_BALANCER, &half, making()).await })
     });
     let times: Vec<Instant> =
         futures::future::join_all(calls.collect::<Vec<_>>()).await.into_iter().map(Result::unwrap).collect();
@@ -154,9 +169,9 @@ async fn what_serves_traffic_passes_before_what_is_made() {
         let (rate_limiter, half) = (rate_limiter.clone(), half.clone());
         tokio::spawn(async move { call(&rate_limiter, ADD_BACKENDS, &half, priority).await })
     };
-    let makers: Vec<_> = (1..=135).map(|object| spawn(making(object))).collect();
+    let makers: Vec<_> = (1..=135).map(|_| spawn(making())).collect();
     tokio::time::sleep(10 * SECOND).await;
-    let servers: Vec<_> = (1001..=1045).map(|object| spawn(serving(object))).collect();
+    let servers: Vec<_> = (1001..=1045).map(|_| spawn(serving())).collect();
     for server in futures::future::join_all(servers).await {
         assert_eq!(server.unwrap().duration_since(start).as_secs(), 60, "the first calls that can be had");
     }
@@ -174,8 +189,9 @@ async fn one_that_asks_all_the_time_does_not_keep_others_waiting() {
     let greedy = {
         let (rate_limiter, half) = (rate_limiter.clone(), half.clone());
         tokio::spawn(async move {
+            let greedy = serving();
             loop {
-                let _ = rate_limiter.wait(ADD_BACKENDS.0, &half, serving(1), 5 * SECOND).await;
+                let _ = rate_limiter.wait(ADD_BACKENDS.0, &half, &greedy, 5 * SECOND).await;
                 tokio::time::sleep(SECOND / 10).await;
             }
         })
@@ -183,7 +199,7 @@ async fn one_that_asks_all_the_time_does_not_keep_others_waiting() {
     tokio::time::sleep(30 * SECOND).await;
     for object in 2..12 {
         let asked = Instant::now();
-        call(&rate_limiter, ADD_BACKENDS, &half, serving(object)).await;
+        call(&rate_limiter, ADD_BACKENDS, &half, serving()).await;
         // The greedy one spent all within its first seconds; what comes free then goes to the others as well.
         assert!(asked.elapsed() <= 32 * SECOND, "{object} waited {:?}", asked.elapsed());
     }
@@ -191,31 +207,118 @@ async fn one_that_asks_all_the_time_does_not_keep_others_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_for_an_object_returns_with_the_time_of_its_turn_and_keeps_its_place() {
+async fn a_write_for_an_object_returns_with_the_time_of_its_turn_and_keeps_its_ticket() {
     let (rate_limiter, half) = (RateLimiter::default(), share(0.5));
     assert_eq!(at_once(&rate_limiter, CREATE_GROUP, &half).await, 45);
     let turn = WINDOW;
-    for object in 1..=46 {
-        let wait = rate_limiter.wait(CREATE_GROUP.0, &half, making(object), 5 * SECOND).await;
-        assert_eq!(wait, Err(Limited::OwnShare(if object <= 45 { turn } else { 2 * turn })));
+    let objects: Vec<Priority> = (1..=46).map(|_| making()).collect();
+    for (index, object) in objects.iter().enumerate() {
+        let wait = rate_limiter.wait(CREATE_GROUP.0, &half, object, 5 * SECOND).await.unwrap_err();
+        assert_eq!(wait, Limited::OwnShare(if index < 45 { turn } else { 2 * turn }));
     }
-    tokio::time::sleep(turn).await;
-    let late = rate_limiter.wait(CREATE_GROUP.0, &half, making(47), Duration::ZERO).await;
-    assert!(late.is_err(), "all places are kept: {late:?}");
-    for object in (1..=45).rev() {
-        assert_eq!(rate_limiter.wait(CREATE_GROUP.0, &half, making(object), Duration::ZERO).await, Ok(()));
+    tokio::time::sleep(turn + 30 * SECOND).await;
+    assert_eq!(at_once(&rate_limiter, CREATE_GROUP, &half).await, 45, "none of the objects is ready");
+    let late = rate_limiter.wait(CREATE_GROUP.0, &half, &making(), Duration::ZERO).await.unwrap_err();
+    assert_eq!(late, Limited::OwnShare(2 * turn), "all are before it");
+    let went = tokio::time::timeout(2 * turn, async {
+        for object in &objects[..45] {
+            call(&rate_limiter, CREATE_GROUP, &half, object.clone()).await;
+        }
+    });
+    let began = Instant::now();
+    went.await.unwrap();
+    assert_eq!(began.elapsed(), turn, "they have kept their places");
+    let last = rate_limiter.wait(CREATE_GROUP.0, &half, &objects[45], Duration::ZERO).await.unwrap_err();
+    assert_eq!(last, Limited::OwnShare(turn));
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_come_back_late_lose_nothing() {
+    let (rate_limiter, half) = (Arc::new(RateLimiter::default()), share(0.5));
+    let start = Instant::now();
+    let calls = (0..300).map(|_| {
+        let (rate_limiter, half) = (rate_limiter.clone(), half.clone());
+        tokio::spawn(async move {
+            let object = making();
+            while let Err(limited) = rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &object, 5 * SECOND).await {
+                tokio::time::sleep(wait(limited) + 10 * SECOND).await;
+            }
+            Instant::now()
+        })
+    });
+    let times = futures::future::join_all(calls.collect::<Vec<_>>()).await;
+    let times: Vec<Instant> = times.into_iter().map(Result::unwrap).collect();
+    assert!(times.is_sorted(), "in their order");
+    assert!(times[299] - start <= 9 * (WINDOW + 10 * SECOND), "30 in a minute: {:?}", times[299] - start);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_gone_gives_back_its_ticket_and_those_behind_it_move_up() {
+    let (rate_limiter, half) = (RateLimiter::default(), share(0.5));
+    assert_eq!(at_once(&rate_limiter, CREATE_LOAD_BALANCER, &half).await, 30);
+    let wrong: Vec<Priority> = (0..900).map(|_| making()).collect();
+    for object in &wrong {
+        assert!(rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, object, SECOND).await.is_err());
+    }
+    let right = making();
+    let limited = rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &right, SECOND).await.unwrap_err();
+    assert_eq!(wait(limited), 31 * WINDOW);
+    let tickets = right.tickets.clone().unwrap();
+    drop(wrong);
+    tokio::time::sleep(WINDOW - 2 * SECOND).await;
+    rate_limiter.wake(&half);
+    assert!(tickets.are_away() && !tickets.are_due());
+    tokio::time::sleep(SECOND).await;
+    rate_limiter.wake(&half);
+    assert!(tickets.are_due() && !tickets.are_due() && !tickets.are_away(), "it is told once");
+    assert!(rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &right, SECOND).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_comes_back_as_early_as_others_needed_to_prepare_such_a_call() {
+    let (rate_limiter, half) = (RateLimiter::default(), share(0.5));
+    assert_eq!(at_once(&rate_limiter, CREATE_LOAD_BALANCER, &half).await, 30);
+    for early in [1, 8] {
+        let object = making();
+        let tickets = object.tickets.clone().unwrap();
+        let limited = rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &object, SECOND).await.unwrap_err();
+        tokio::time::sleep(wait(limited) - (early + 1) * SECOND).await;
+        rate_limiter.wake(&half);
+        assert!(!tickets.are_due());
+        tokio::time::sleep(SECOND).await;
+        rate_limiter.wake(&half);
+        assert!(tickets.are_due(), "{early} s before its turn");
+        tokio::time::sleep(7 * SECOND).await;
+        call(&rate_limiter, CREATE_LOAD_BALANCER, &half, object).await;
+        assert_eq!(at_once(&rate_limiter, CREATE_LOAD_BALANCER, &half).await, 29);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_is_not_kept_for_ever() {
+async fn an_object_whose_call_was_throttled_keeps_its_ticket() {
     let (rate_limiter, half) = (RateLimiter::default(), share(0.5));
-    at_once(&rate_limiter, CREATE_GROUP, &half).await;
-    let limited = rate_limiter.wait(CREATE_GROUP.0, &half, making(1), 5 * SECOND).await.unwrap_err();
-    tokio::time::sleep(wait(limited)).await;
-    assert_eq!(at_once(&rate_limiter, CREATE_GROUP, &half).await, 44);
-    tokio::time::sleep(KEPT).await;
-    assert_eq!(at_once(&rate_limiter, CREATE_GROUP, &half).await, 1);
+    let (first, second) = (making(), making());
+    let turn = rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &first, SECOND).await.unwrap();
+    turn.throttled(&first, Some(20 * SECOND));
+    assert!(rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &second, SECOND).await.is_err());
+    let limited = rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &first, SECOND).await.unwrap_err();
+    assert_eq!(wait(limited), 20 * SECOND, "nobody is before it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_is_throttled_a_tenth_of_the_rate_is_left_for_groups_that_serve() {
+    let (rate_limiter, half) = (RateLimiter::default(), share(0.5));
+    for _ in 0..12 {
+        call(&rate_limiter, ADD_BACKENDS, &half, CLUSTER_WIDE).await;
+        tokio::time::sleep(throttle(&rate_limiter, ADD_BACKENDS, None)).await;
+    }
+    call(&rate_limiter, ADD_BACKENDS, &half, CLUSTER_WIDE).await;
+    throttle(&rate_limiter, ADD_BACKENDS, None);
+    let limited = |wait: Result<Ticket, Limited>| wait.err().map(self::wait);
+    let other = limited(rate_limiter.wait(ADD_BACKENDS.0, &half, &making(), Duration::ZERO).await);
+    assert!(other > Some(20 * SECOND), "{other:?}");
+    let serves = limited(rate_limiter.wait(ADD_BACKENDS.0, &half, &serving(), Duration::ZERO).await);
+    assert!(serves < Some(WINDOW * 10 / 45 + SECOND), "{serves:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,15 +330,15 @@ async fn one_that_stops_waiting_makes_room_at_once() {
     let wait_long = || {
         let (rate_limiter, all) = (rate_limiter.clone(), all.clone());
         tokio::spawn(async move {
-            rate_limiter.wait(ADD_BACKENDS.0, &all, CLUSTER_WIDE, WINDOW).await.map(|()| Instant::now())
+            rate_limiter.wait(ADD_BACKENDS.0, &all, &CLUSTER_WIDE, WINDOW).await.map(|_| Instant::now())
         })
     };
     let quitters: Vec<_> = (0..90).map(|_| wait_long()).collect();
     tokio::time::sleep(SECOND).await;
     // Behind them is the window after the next.
     assert_eq!(
-        rate_limiter.wait(ADD_BACKENDS.0, &all, CLUSTER_WIDE, WINDOW).await,
-        Err(Limited::OwnShare(91 * SECOND))
+        rate_limiter.wait(ADD_BACKENDS.0, &all, &CLUSTER_WIDE, WINDOW).await.err(),
+        Some(Limited::OwnShare(91 * SECOND))
     );
     quitters.iter().for_each(tokio::task::JoinHandle::abort);
     let went = wait_long().await.unwrap().unwrap();
@@ -247,18 +350,18 @@ async fn a_throttled_action_pauses_shortly_at_first_and_longer_while_it_is_throt
     let (rate_limiter, all) = (RateLimiter::default(), share(1.0));
     let mut longest = FIRST_BACKOFF;
     for _ in 0..12 {
-        let pause = rate_limiter.throttled(CREATE_GROUP.0, None);
+        let pause = throttle(&rate_limiter, CREATE_GROUP, None);
         assert!(pause >= longest / 2 && pause <= longest, "{pause:?} of {longest:?}");
-        let again = rate_limiter.throttled(CREATE_GROUP.0, None);
+        let again = throttle(&rate_limiter, CREATE_GROUP, None);
         assert_eq!(again, pause, "calls that were throttled together are one shortage");
-        let limited = rate_limiter.wait(CREATE_GROUP.0, &all, CLUSTER_WIDE, Duration::ZERO).await;
-        assert_eq!(limited, Err(Limited::ByCloud(pause)));
-        assert_eq!(rate_limiter.wait(CREATE_LOAD_BALANCER.0, &all, CLUSTER_WIDE, Duration::ZERO).await, Ok(()));
+        let limited = rate_limiter.wait(CREATE_GROUP.0, &all, &CLUSTER_WIDE, Duration::ZERO).await;
+        assert_eq!(limited.err(), Some(Limited::ByCloud(pause)));
+        assert!(rate_limiter.wait(CREATE_LOAD_BALANCER.0, &all, &CLUSTER_WIDE, Duration::ZERO).await.is_ok());
         tokio::time::sleep(pause).await;
         longest = (2 * longest).min(WINDOW);
     }
     assert_eq!(longest, WINDOW);
-    assert_eq!(rate_limiter.throttled(CREATE_GROUP.0, Some(3 * SECOND)), 3 * SECOND, "the answer's own word counts");
+    assert_eq!(throttle(&rate_limiter, CREATE_GROUP, Some(3 * SECOND)), 3 * SECOND, "the answer's own word counts");
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,7 +369,7 @@ async fn the_rate_of_a_throttled_action_is_halved_and_successes_raise_it() {
     let (rate_limiter, all) = (RateLimiter::default(), share(1.0));
     let half_a_second = Duration::from_millis(500);
     for _ in 0..2 {
-        tokio::time::sleep(rate_limiter.throttled(CREATE_GROUP.0, None)).await;
+        tokio::time::sleep(throttle(&rate_limiter, CREATE_GROUP, None)).await;
     }
     // A quarter of 20 in a second.
     let start = Instant::now();
@@ -276,7 +379,7 @@ async fn the_rate_of_a_throttled_action_is_halved_and_successes_raise_it() {
     };
     let times = [sent().await, sent().await, sent().await];
     assert_eq!(times, [0, 200, 400].map(Duration::from_millis));
-    (0..15).for_each(|_| rate_limiter.passed(CREATE_GROUP.0));
+    (0..15).for_each(|_| let_pass(&rate_limiter, CREATE_GROUP));
     tokio::time::sleep(half_a_second).await;
     assert_eq!(at_once(&rate_limiter, CREATE_GROUP, &all).await, 87, "not limited any more");
 }
@@ -286,17 +389,17 @@ async fn calls_that_wait_profit_from_a_rate_that_rises_meanwhile() {
     let (rate_limiter, all) = (Arc::new(RateLimiter::default()), share(1.0));
     // A rate of one call in 12.8 seconds.
     for _ in 0..8 {
-        tokio::time::sleep(rate_limiter.throttled(CREATE_GROUP.0, Some(SECOND))).await;
+        tokio::time::sleep(throttle(&rate_limiter, CREATE_GROUP, Some(SECOND))).await;
     }
     let start = Instant::now();
     let calls: Vec<_> = (0..4)
         .map(|_| {
             let (rate_limiter, all) = (rate_limiter.clone(), all.clone());
             tokio::spawn(async move {
-                while let Err(limited) = rate_limiter.wait(CREATE_GROUP.0, &all, CLUSTER_WIDE, 60 * SECOND).await {
+                while let Err(limited) = rate_limiter.wait(CREATE_GROUP.0, &all, &CLUSTER_WIDE, 60 * SECOND).await {
                     tokio::time::sleep(wait(limited)).await;
                 }
-                rate_limiter.passed(CREATE_GROUP.0);
+                let_pass(&rate_limiter, CREATE_GROUP);
             })
         })
         .collect();
@@ -307,14 +410,14 @@ async fn calls_that_wait_profit_from_a_rate_that_rises_meanwhile() {
 #[tokio::test(start_paused = true)]
 async fn what_serves_traffic_goes_first_after_a_pause_too() {
     let (rate_limiter, half) = (Arc::new(RateLimiter::default()), share(0.5));
-    rate_limiter.throttled(ADD_BACKENDS.0, None);
+    throttle(&rate_limiter, ADD_BACKENDS, None);
     let spawn = |priority| {
         let (rate_limiter, half) = (rate_limiter.clone(), half.clone());
         tokio::spawn(async move { call(&rate_limiter, ADD_BACKENDS, &half, priority).await })
     };
-    let makers: Vec<_> = (1..=3).map(|object| spawn(making(object))).collect();
+    let makers: Vec<_> = (1..=3).map(|_| spawn(making())).collect();
     tokio::task::yield_now().await;
-    let server = spawn(serving(1001)).await.unwrap();
+    let server = spawn(serving()).await.unwrap();
     for maker in makers {
         assert!(server < maker.await.unwrap());
     }
@@ -335,10 +438,10 @@ async fn of_a_quota_that_others_exhaust_what_is_left_is_taken_with_few_throttled
         if left > 0 {
             left -= 1;
             passed += 1;
-            rate_limiter.passed(CREATE_LOAD_BALANCER.0);
+            let_pass(&rate_limiter, CREATE_LOAD_BALANCER);
         } else {
             throttled += 1;
-            rate_limiter.throttled(CREATE_LOAD_BALANCER.0, None);
+            throttle(&rate_limiter, CREATE_LOAD_BALANCER, None);
         }
     }
     assert!(passed >= 8 * LEFT, "{passed} calls passed in {MINUTES} minutes");

@@ -350,7 +350,7 @@ impl Product for ClassicProduct {
         operation: &Operation,
         observed: &Observed,
     ) -> Result<CreationAnswer, Fault> {
-        let answer = perform::perform(&self.slb.on(write.priority), write, operation, observed).await;
+        let answer = perform::perform(&self.slb.on(write.priority.clone()), write, operation, observed).await;
         if let Operation::CreateInstance(placed) = operation {
             let uid = &write.token.service_uid;
             match &answer {

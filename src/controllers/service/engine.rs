@@ -15,22 +15,19 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::creations::{Inventory, LISTS_CATCH_UP};
-use super::execute::{Execution, Executor};
+use super::execute::{Execution, Executor, Failures};
 use super::find::FindError;
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
 use super::readiness;
 use super::refusals::stocked;
 use super::report::{ReconcileError, ServiceReporter};
-use super::state::{
-    BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, QueuedCreation, SECOND_SIGHTING,
-};
+use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING};
 use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use super::texts::BackendTexts;
 use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind, Priority};
 use crate::cluster::event_code;
-use crate::config::Config;
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::service::handling::{Handling, LoadBalancerKind, is_inherited, unhandled};
@@ -80,10 +77,10 @@ impl<P: Product> Outcome<P> {
     }
 
     /// The creation of the load balancer, if it waits for its turn.
-    fn queued(&self, config: Arc<Config>) -> Option<QueuedCreation> {
-        let (_, fault) = self.execution.failures.stopped.as_ref().filter(|(_, fault)| fault.held_back())?;
-        let wait = fault.retry_after.filter(|_| self.prepared.sighting.observed.id().is_none())?;
-        Some(QueuedCreation { turn: Instant::now() + wait, failures: self.execution.failures.clone(), config })
+    fn queued(&self) -> Option<Failures> {
+        let failures = &self.execution.failures;
+        let is_queued = failures.stopped.as_ref().is_some_and(|(_, fault)| fault.held_back());
+        (is_queued && self.prepared.sighting.observed.id().is_none()).then(|| failures.clone())
     }
 
     /// When to read the status of pending jobs of the cloud.
@@ -175,6 +172,9 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         self.note(&mut case, result.as_ref().err(), handling);
         let report = states.report(key);
         let again = self.writer.write_condition(&mut case, report.as_ref()).await;
+        if result.as_ref().err().is_none_or(ReconcileError::lasts) {
+            case.state.tickets.give_back();
+        }
         let result = result.unwrap_or_else(|error| error.result());
         // The event is due then, if the fault lasts.
         let quiet = report.map(|report| report.quiet_for).filter(|left| !left.is_zero());
@@ -215,6 +215,12 @@ impl<P: Product> Engine<P> {
         self.preparer.states.put_ahead(changed.into_iter().filter(has_one));
     }
 
+    /// Services that have to prepare the calls that they wait to make, as their turn comes soon.
+    pub(super) fn due(&self) -> Vec<ObjectKey> {
+        self.context.cloud.wake();
+        self.preparer.states.due()
+    }
+
     /// Services that are to be reconciled because of what changed on nodes.
     pub(super) fn concerned_by_nodes(&self) -> Vec<ObjectKey> {
         self.preparer.resolver.candidates.concerned(|key| self.preparer.states.knows(key))
@@ -237,9 +243,8 @@ impl<P: Product> Engine<P> {
 
     async fn ensure(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
         (case.state.released, case.state.superseded_since) = (false, None);
-        let config = self.context.config.borrow().clone();
-        if let Some(failures) = case.state.queued.as_ref().and_then(|queued| queued.failures_until_its_turn(&config)) {
-            return Err(ReconcileError::Execution(Box::new(failures)));
+        if let Some(failures) = case.state.queued.as_ref().filter(|_| case.state.tickets.are_away()) {
+            return Err(ReconcileError::Execution(Box::new(failures.clone())));
         }
         self.take_over_restated(case).await?;
         let wanted = self.preparer.wanted(case).await?;
@@ -250,7 +255,7 @@ impl<P: Product> Engine<P> {
         let prepared = self.preparer.prepare(case, wanted).await?;
         self.see_again_before_recreating(case, &prepared)?;
         let outcome = self.execute(case, prepared).await;
-        case.state.queued = outcome.queued(config);
+        case.state.queued = outcome.queued();
         self.suspect_what_was_made(case, &outcome)?;
         self.tell(case, &outcome);
         outcome.wait(case)?;
@@ -328,7 +333,7 @@ impl<P: Product> Engine<P> {
                 stop: &self.context.stop,
                 token: creation_token(case, P::KIND, sighting.observed.id().is_none()),
                 priority: Priority {
-                    object: number_of(&case.service.uid),
+                    tickets: Some(case.state.tickets.clone()),
                     namespace: number_of(&case.service.key.namespace),
                     ..Priority::default()
                 },
@@ -677,7 +682,7 @@ fn creation_token<O>(case: &Case<O>, kind: LoadBalancerKind, is_absent: bool) ->
     }
 }
 
-/// A number that distinguishes Services, or namespaces, that share a quota.
+/// A number that distinguishes namespaces that share a quota.
 fn number_of(name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);

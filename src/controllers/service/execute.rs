@@ -89,14 +89,6 @@ impl Failures {
         self.look_again.filter(|_| works)
     }
 
-    /// The same, of which the last step is retried after this time.
-    pub(crate) fn retried_after(mut self, wait: Duration) -> Self {
-        if let Some((_, fault)) = &mut self.stopped {
-            fault.retry_after = Some(wait);
-        }
-        self
-    }
-
     /// Whether what is then believed of the load balancer can be relied on: no step was cut short or refused, which
     /// can mean that a read was. A step that was throttled, here or in the cloud, changed nothing.
     pub(crate) fn leave_certainty(&self) -> bool {
@@ -207,7 +199,7 @@ impl<P: Product> Executor<'_, P> {
             Some(false) => Purpose::Fill,
             None => Purpose::Other,
         };
-        let priority = Priority { purpose, ..self.priority };
+        let priority = Priority { purpose, ..self.priority.clone() };
         self.product.perform(&Write { permit, token: &self.token, priority }, operation, observed).await
     }
 }

@@ -328,7 +328,7 @@ impl Product for NetworkProduct {
     }
 
     async fn perform(&self, write: &Write<'_>, operation: &Operation, observed: &Observed) -> Result<Answer, Fault> {
-        let api = self.api.on(write.priority);
+        let api = self.api.on(write.priority.clone());
         perform::perform(&perform::Apis { nlb: &api, ecs: &self.ecs }, write, operation, observed).await
     }
 }

@@ -205,6 +205,11 @@ impl ReconcileError {
         }
     }
 
+    /// Whether it is retried only after minutes, as it needs somebody's help.
+    pub(super) fn lasts(&self) -> bool {
+        matches!(self.result(), ReconcileResult::Failed(failure) if failure.backoff.longest == Backoff::LONG.longest)
+    }
+
     /// What failed without a call of the cloud, in a word.
     const fn kind(&self) -> &'static str {
         match self {

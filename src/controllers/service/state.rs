@@ -17,7 +17,7 @@ use super::creations::Creations;
 use super::execute::Failures;
 use super::orphans::Vanished;
 use super::refusals::{RefusalBudget, Refusals};
-use crate::config::Config;
+use crate::alibaba::Tickets;
 use crate::plan::inputs::{Ingress, ObjectKey, ServiceView, SyncCondition};
 use crate::plan::service::applied::Applied;
 use crate::plan::service::unready::UnreadyNodes;
@@ -75,7 +75,9 @@ pub(super) struct ServiceState<O> {
     /// Whether the user edited a setting that the official controller ignored, and the label is still there.
     pub(super) restated: bool,
     /// The creation of the load balancer, if it waits for its turn: nothing is looked up before.
-    pub(super) queued: Option<QueuedCreation>,
+    pub(super) queued: Option<Failures>,
+    /// What it waits for where a quota is short.
+    pub(super) tickets: Tickets,
     /// Steps of reconciles that ended with a pending job; an event reports them after the job.
     pub(super) started: Vec<String>,
     /// The texts of the last events.
@@ -87,24 +89,6 @@ pub(super) struct ServiceState<O> {
     /// Nodes that may serve and were unready at the last reconcile, on the clock that began with this value.
     pub(super) unready: UnreadyNodes,
     began: Instant,
-}
-
-/// A creation that waits for its turn in the rate limit.
-#[derive(Clone, Debug)]
-pub(super) struct QueuedCreation {
-    pub(super) turn: Instant,
-    pub(super) failures: Failures,
-    /// With other quotas, its turn is another one.
-    pub(super) config: Arc<Config>,
-}
-
-impl QueuedCreation {
-    /// What waits and how long, if it still does.
-    pub(super) fn failures_until_its_turn(&self, config: &Arc<Config>) -> Option<Failures> {
-        let left = self.turn.saturating_duration_since(Instant::now());
-        let waits = !left.is_zero() && Arc::ptr_eq(&self.config, config);
-        waits.then(|| self.failures.clone().retried_after(left))
-    }
 }
 
 /// A load balancer as it was observed, moved forward by what was done since.
@@ -222,6 +206,7 @@ impl<O> ServiceState<O> {
             edited: false,
             restated: false,
             queued: None,
+            tickets: Tickets::default(),
             started: Vec::new(),
             told: Told::default(),
             withheld: BTreeMap::new(),
@@ -253,6 +238,9 @@ impl<O> ServiceState<O> {
         let (before, was_needed) = self.seen.replace((service.clone(), needed))?;
         self.restated |=
             before.source_ranges != service.source_ranges || before.client_ip_affinity != service.client_ip_affinity;
+        if was_needed != needed {
+            self.tickets.give_back();
+        }
         let reason = if was_needed || needed { user_change(&before, service) } else { None };
         if reason.is_some() {
             (self.unanswered, self.edited) = (true, true);
@@ -457,6 +445,12 @@ impl<O: Clone> States<O> {
     /// Whether the load balancer of the Service is known, and not one that waits for its creation.
     pub(super) fn knows(&self, key: &ObjectKey) -> bool {
         self.kept.lock().by_service.get(key).is_some_and(|state| state.known.is_some() && state.queued.is_none())
+    }
+
+    /// Services that have to prepare the calls that they wait to make.
+    pub(super) fn due(&self) -> Vec<ObjectKey> {
+        let kept = self.kept.lock();
+        kept.by_service.iter().filter(|(_, state)| state.tickets.are_due()).map(|(key, _)| key.clone()).collect()
     }
 
     /// Until their load balancers are known, these Services go ahead of the others.
