@@ -1,6 +1,8 @@
 //! Random lives of Services leave no trace: in the end, cloud and Services are as in a fresh world in which the same objects
 //! are created in their last state.
 //!
+//! Most are played in process, on a simulated clock; a few, and shorter ones, by the binary.
+//!
 //! `HISTORIES_SEED=17` plays one life with its log, `HISTORIES_LIVES=20000` so many. A life that fails is made as short as it
 //! can be and printed.
 
@@ -13,6 +15,7 @@ mod watcher;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +49,10 @@ const NEVER: Duration = Duration::from_secs(400);
 const CALLS: usize = 20;
 /// For so long nothing may change any more.
 const STAYS: Duration = Duration::from_secs(20);
+/// The same for the binary, which runs on the clock of the machine, with so many lives of so many steps.
+const BINARY_STAYS: Duration = Duration::from_secs(4);
+const BINARY_LIVES: u64 = 10;
+const BINARY_STEPS: usize = 6;
 /// Failing lives that are made short; more are only named.
 const SHORTENED: u64 = 4;
 /// Attempts to make one short.
@@ -90,11 +97,28 @@ impl Start {
     }
 }
 
+/// What runs in a world; dropping it is like killing it.
+enum Running {
+    InProcess { _product: Product },
+    Binary { process: Child, _folder: tempfile::TempDir },
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Self::Binary { process, .. } = self {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+}
+
 /// One world in which something is wanted.
 struct Place {
     testbed: Testbed,
     wanted: Value,
-    product: Option<Product>,
+    product: Option<Running>,
+    /// Whether the binary runs there, on the clock of the machine: then only the end is judged.
+    is_binary: bool,
     watcher: Watcher,
     is_disturbed: bool,
     /// Lists lie for a while, so that only a comparison finds what they concealed.
@@ -111,7 +135,7 @@ fn address(service: &str, node: u64, slot: u64) -> Ipv4Addr {
 }
 
 impl Place {
-    async fn new(start: &Testbed) -> Self {
+    async fn new(start: &Testbed, is_binary: bool) -> Self {
         let testbed = start.fork().await.unwrap();
         testbed.cloud.dials(|dials| {
             dials.latency = Duration::from_millis(5);
@@ -125,6 +149,7 @@ impl Place {
             testbed,
             wanted: json!({}),
             product: None,
+            is_binary,
             watcher: Watcher::default(),
             is_disturbed: false,
             is_lied_to: false,
@@ -141,7 +166,16 @@ impl Place {
             true => CONFIG.replace("\"0s\"", &format!("\"{}s\"", COMPARED.as_secs())),
             false => CONFIG.to_owned(),
         };
-        self.product = Some(Product::start(&self.testbed, &["service", "nlb"], &format!("{config}{keys}")));
+        let (controllers, more) = (["service", "nlb"], format!("{config}{keys}"));
+        self.product = Some(if self.is_binary {
+            let folder = tempfile::tempdir().unwrap();
+            let file = self.testbed.write_config(folder.path(), &controllers, &more).unwrap();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm"));
+            command.env_clear().args(["run", "--config"]).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
+            Running::Binary { process: command.spawn().unwrap(), _folder: folder }
+        } else {
+            Running::InProcess { _product: Product::start(&self.testbed, &controllers, &more) }
+        });
     }
 
     /// Wants something else from now on; what the API server refuses is not wanted after all.
@@ -261,10 +295,14 @@ impl Place {
         (self.testbed.cloud.count_writes(), self.testbed.cluster.resource_version())
     }
 
+    fn stays(&self) -> Duration {
+        if self.is_binary { BINARY_STAYS } else { STAYS }
+    }
+
     /// Waits until nothing changed for a while, but not for ever.
     async fn settle(&mut self) {
         let (began, mut since, mut seen) = (Instant::now(), Instant::now(), self.versions());
-        while since.elapsed() < STAYS && began.elapsed() < NEVER {
+        while since.elapsed() < self.stays() && began.elapsed() < NEVER {
             self.pass(Duration::from_secs(1)).await;
             if self.versions() != seen {
                 (since, seen) = (Instant::now(), self.versions());
@@ -285,6 +323,9 @@ impl Place {
     }
 
     fn watch(&mut self) {
+        if self.is_binary {
+            return;
+        }
         let mut watcher = std::mem::take(&mut self.watcher);
         watcher.look(self, self.is_disturbed);
         self.watcher = watcher;
@@ -352,8 +393,8 @@ impl Place {
 }
 
 /// Lives a life and looks at its end.
-async fn live(life: &Life, start: &Start) -> Result<(), String> {
-    let mut place = Place::new(&start.testbed).await;
+async fn live(life: &Life, start: &Start, is_binary: bool) -> Result<(), String> {
+    let mut place = Place::new(&start.testbed, is_binary).await;
     place.is_lied_to = life.steps.iter().any(|step| matches!(step.deed, Deed::Lies(_)));
     place.start();
     let mut exceptions = Exceptions::default();
@@ -374,7 +415,7 @@ async fn live(life: &Life, start: &Start) -> Result<(), String> {
         }
     }
     let mut calls = place.testbed.cloud.calls().len();
-    let mut fresh = Place::new(&start.testbed).await;
+    let mut fresh = Place::new(&start.testbed, is_binary).await;
     fresh.want(&place.wanted);
     fresh.start();
     if fresh.wanted != place.wanted {
@@ -388,7 +429,7 @@ async fn live(life: &Life, start: &Start) -> Result<(), String> {
         if seen != (place.versions(), fresh.versions()) {
             (since, seen, found) = (Instant::now(), (place.versions(), fresh.versions()), None);
         }
-        if since.elapsed() > STAYS {
+        if since.elapsed() > place.stays() {
             if found.is_none() {
                 let worlds = [&place.testbed, &fresh.testbed];
                 let mut differs = differences(worlds, &[], &place.wanted, &exceptions);
@@ -425,7 +466,7 @@ async fn live(life: &Life, start: &Start) -> Result<(), String> {
         return Err(format!("wrong requests: {complaints:?}"));
     }
     let soon = if place.is_lied_to { SOON + COMPARED } else { SOON };
-    if since.duration_since(began) > soon {
+    if since.duration_since(began) > soon && !is_binary {
         return Err(format!("the end took {} s", took.as_secs()));
     }
     let calls = place.testbed.cloud.calls().len() - calls;
@@ -450,7 +491,7 @@ fn last_calls(place: &Place, fresh: &Place) -> String {
 }
 
 fn attempt(life: &Life, start: &Start) -> (Result<(), String>, String) {
-    on_a_clock_of_its_own(life.seed, live(life, start))
+    on_a_clock_of_its_own(life.seed, live(life, start, false))
 }
 
 /// The shortest life found that fails, too, and why.
@@ -516,4 +557,19 @@ async fn a_life_ends_like_a_fresh_world_in_its_last_state() {
     });
     let short = short.await;
     assert!(told.is_empty(), "{} of {count} lives:\n{}\n\n{}\n{logs}", told.len(), told.join("\n"), short.join("\n\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_life_with_the_binary_ends_like_a_fresh_world_in_its_last_state() {
+    let start = Start::new().await;
+    let first = number("HISTORIES_FIRST").unwrap_or(1);
+    let lives = (first..first + BINARY_LIVES).map(|seed| {
+        let mut life = generator::life(seed);
+        life.steps.retain(|step| !matches!(step.deed, Deed::Lies(_)));
+        life.steps.truncate(BINARY_STEPS);
+        life
+    });
+    let played = lives.map(async |life| live(&life, &start, true).await.map_err(|wrong| format!("{life}{wrong}")));
+    let failed: Vec<String> = futures::future::join_all(played).await.into_iter().filter_map(Result::err).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
 }
