@@ -354,8 +354,8 @@ impl Drop for Ccm {
 /// each time.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Several test processes can run at once.
-    let first = 10_000 + u16::try_from(std::process::id() % 100).unwrap() * 200;
+    // Several test processes can run at once. Browsers refuse 10080.
+    let first = 10_100 + u16::try_from(std::process::id() % 100).unwrap() * 200;
     loop {
         let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 200;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {

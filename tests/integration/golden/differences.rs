@@ -46,9 +46,10 @@ intended.
   backends stays unchanged in the cloud. The controller reconciles everything else, and server groups that exist follow the
   endpoints. The event `SyncLoadBalancerFailed` names all problems. No listener with a problem is created, and no load balancer while
   every port has one. As soon as one port is served, the address is published; the status has an error for each of the others.
-- What the cloud refuses keeps nothing else from its effect: a listener moves to the server group of a release before its settings
-  change, and a load balancer is created without tags that the cloud refuses. A backend that the
-  cloud refuses keeps no other from serving.
+- What the cloud refuses keeps nothing else from its effect. A listener moves to the server group of a release before its settings
+  change. Of settings that the cloud refuses together, the controller tries each feature by itself. A load balancer is created
+  without tags, and a server group of an NLB without settings, that the cloud refuses. A backend that the cloud refuses keeps no
+  other from serving.
 - A node leaves its server group as soon as its node port is no longer one of the Service. The status of a port without the node port
   that it needs has the error `alibabacloud.com/NodePortMissing`.
 - An endpoint without conditions is ready, as the Kubernetes API says; the official controller leaves it out. While no endpoint of a
