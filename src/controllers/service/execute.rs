@@ -260,7 +260,6 @@ impl<'a, O: Operation> StepQueue<'a, O> {
     }
 
     fn done(&mut self, step: &Step<O>) {
-        self.steps.iter_mut().for_each(|later| later.operation.keep_changes_of(&step.operation));
         self.made_room |= step.operation.room() == Room::Makes;
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use litemap::LiteMap;
 
+use super::diff::fields::for_change;
 use super::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use super::observed::{
     AccessList, Observed, ObservedAccessList, ObservedDomainExtension, ObservedInstance, ObservedListener,
@@ -93,8 +94,8 @@ impl Observed {
                 };
                 self.listeners.get_or_insert_default().insert(*listener, Box::new(made));
             }
-            Operation::SetListener { listener, description, group, fields, .. } => {
-                let fields = self.with_list_id(fields);
+            Operation::SetListener { listener, description, group, fields } => {
+                let fields = self.sent(*listener, fields);
                 let group_id = group.as_ref().and_then(|group| self.group_id(group)).map(str::to_owned);
                 if let Some(found) = self.listener_mut(*listener) {
                     description.clone_into(&mut found.description);
@@ -127,6 +128,13 @@ impl Observed {
 
     fn listener_mut(&mut self, listener: ListenerKey) -> Option<&mut ObservedListener> {
         self.listeners.as_mut()?.get_mut(&listener).map(|found| &mut **found)
+    }
+
+    /// Attributes for a request that changes a listener: all that it has, with those that `change`.
+    pub fn sent(&self, listener: ListenerKey, changes: &ListenerFields) -> ListenerFields {
+        let found = self.listeners.as_ref().and_then(|all| all.get(&listener));
+        let found = found.map(|found| found.fields.clone()).unwrap_or_default();
+        self.with_list_id(&for_change(listener.protocol, &found, changes))
     }
 
     /// Attributes as they are sent: plans name an access control list that does not exist yet by its name.

@@ -8,7 +8,7 @@
 //! Nothing is decided by labels or by what was applied last: only by the two sides given here.
 
 pub(super) mod access_list;
-mod fields;
+pub(super) mod fields;
 pub(super) mod groups;
 pub(super) mod instance;
 pub(super) mod listeners;

@@ -120,9 +120,7 @@ pub enum Operation {
         description: String,
         /// Its server group; `None` leaves it.
         group: Option<GroupRef>,
-        /// What would be sent to change nothing.
-        there: ListenerFields,
-        /// All attributes to send, changed or not.
+        /// Attributes that change. The request repeats the others as they are.
         fields: ListenerFields,
     },
     /// Starts a listener.
@@ -260,30 +258,16 @@ impl steps::Operation for Operation {
     }
 
     fn halves(&self) -> Option<[(Self, String); 2]> {
-        let Self::SetListener { there, fields, .. } = self else { return None };
-        let part = |(part, reason)| {
-            let mut half = self.clone();
-            if let Self::SetListener { fields, .. } = &mut half {
-                *fields = part;
-            }
-            (half, reason)
+        let Self::SetListener { listener, description, group, fields } = self else { return None };
+        let set = |(fields, reason)| {
+            let (description, group) = (description.clone(), group.clone());
+            (Self::SetListener { listener: *listener, description, group, fields }, reason)
         };
-        Some(features::halves(there, fields)?.map(part))
-    }
-
-    fn keep_changes_of(&mut self, earlier: &Self) {
-        if let (
-            Self::SetListener { listener, there, fields, .. },
-            Self::SetListener { listener: same, there: earlier_there, fields: earlier_fields, .. },
-        ) = (self, earlier)
-            && listener == same
-        {
-            features::keep_changes([there, fields], [earlier_there, earlier_fields]);
-        }
+        Some(features::halves(fields)?.map(set))
     }
 
     fn is_setting(&self) -> bool {
-        matches!(self, Self::SetListener { there, fields, .. } if there != fields)
+        matches!(self, Self::SetListener { fields, .. } if !fields.is_empty())
     }
 
     /// A zone that no user asked for can also be one that has no load balancers at all.

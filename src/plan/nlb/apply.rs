@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use litemap::LiteMap;
 
-use super::model::{CreateLoadBalancer, ListenerKey, ZoneMapping};
+use super::model::{CreateLoadBalancer, ListenerField, ListenerFields, ListenerKey, ZoneMapping};
 use super::observed::{
     Answer, GroupDetails, Job, Observed, ObservedInstance, ObservedListener, ObservedRule, ObservedSecurityGroup,
 };
@@ -215,12 +215,12 @@ impl Observed {
                 };
                 self.listeners.get_or_insert_default().insert(*listener, Box::new(made));
             }
-            Operation::SetListener { listener, description, group, fields, .. } => {
-                let group_id = self.group_id(group).map(str::to_owned);
+            Operation::SetListener { listener, description, group, fields } => {
+                let (group_id, fields) = (self.group_id(group).map(str::to_owned), self.sent(*listener, fields));
                 if let Some(found) = self.listener_mut(*listener) {
                     description.clone_into(&mut found.description);
                     found.group_id = group_id.unwrap_or_else(|| found.group_id.clone());
-                    found.fields.extend(fields.clone());
+                    found.fields.extend(fields);
                 }
             }
             Operation::StartListener { listener } => {
@@ -249,6 +249,21 @@ impl Observed {
             }
             _ => {}
         }
+    }
+
+    /// Attributes for a request that changes a listener: all that it has, with those that `change`.
+    pub fn sent(&self, listener: ListenerKey, changes: &ListenerFields) -> ListenerFields {
+        let found = self.listeners.as_ref().and_then(|all| all.get(&listener));
+        let mut sent = found.map(|found| found.fields.clone()).unwrap_or_default();
+        sent.extend(changes.clone());
+        for (switch, value) in
+            [(ListenerField::Alpn, ListenerField::AlpnPolicy), (ListenerField::CaEnabled, ListenerField::CaCertificate)]
+        {
+            if sent.get(&switch).is_none_or(|on| on != "true") {
+                sent.remove(&value);
+            }
+        }
+        sent
     }
 
     fn listener_mut(&mut self, listener: ListenerKey) -> Option<&mut ObservedListener> {

@@ -122,9 +122,7 @@ pub enum Operation {
         description: String,
         /// Its server group.
         group: GroupRef,
-        /// What would be sent to change nothing.
-        there: ListenerFields,
-        /// All attributes to send, changed or not.
+        /// Attributes that change. The request repeats the others as they are.
         fields: ListenerFields,
     },
     /// Starts a listener.
@@ -272,37 +270,23 @@ impl steps::Operation for Operation {
             }
             Self::SetGroup { group, fields } => {
                 let part = |(fields, reason)| (Self::SetGroup { group: group.clone(), fields }, reason);
-                Some(features::halves(&GroupFields::new(), fields)?.map(part))
+                Some(features::halves(fields)?.map(part))
             }
-            Self::SetListener { there, fields, .. } => {
-                let part = |(part, reason)| {
-                    let mut half = self.clone();
-                    if let Self::SetListener { fields, .. } = &mut half {
-                        *fields = part;
-                    }
-                    (half, reason)
+            Self::SetListener { listener, description, group, fields } => {
+                let part = |(fields, reason)| {
+                    let (description, group) = (description.clone(), group.clone());
+                    (Self::SetListener { listener: *listener, description, group, fields }, reason)
                 };
-                Some(features::halves(there, fields)?.map(part))
+                Some(features::halves(fields)?.map(part))
             }
             _ => None,
-        }
-    }
-
-    fn keep_changes_of(&mut self, earlier: &Self) {
-        if let (
-            Self::SetListener { listener, there, fields, .. },
-            Self::SetListener { listener: same, there: earlier_there, fields: earlier_fields, .. },
-        ) = (self, earlier)
-            && listener == same
-        {
-            features::keep_changes([there, fields], [earlier_there, earlier_fields]);
         }
     }
 
     fn is_setting(&self) -> bool {
         match self {
             Self::SetGroup { .. } => true,
-            Self::SetListener { there, fields, .. } => there != fields,
+            Self::SetListener { fields, .. } => !fields.is_empty(),
             _ => false,
         }
     }

@@ -114,15 +114,15 @@ pub(crate) fn lacks<M: ProductModel>(
 /// What is changed of a listener, with the reasons: its `settings`, and the `rest`, such as its server group. The cloud may
 /// refuse a setting, or the request would lack something (`lacks`): no traffic waits for that, so that a listener that
 /// moves to another group moves first.
-pub(crate) fn in_parts<F>(
-    rest: (F, Vec<String>),
+pub(crate) fn in_parts<F: Default>(
+    rest: Vec<String>,
     settings: (F, Vec<String>),
     (is_moved, lacks): (bool, bool),
 ) -> impl Iterator<Item = (F, Vec<String>)> {
     let parts = match settings {
-        _ if lacks => vec![rest],
-        (fields, reasons) if !is_moved || reasons.is_empty() => vec![(fields, [reasons, rest.1].concat())],
-        settings => vec![rest, settings],
+        _ if lacks => vec![(F::default(), rest)],
+        (fields, reasons) if !is_moved => vec![(fields, [reasons, rest].concat())],
+        settings => vec![(F::default(), rest), settings],
     };
     parts.into_iter().filter(|(_, reasons)| !reasons.is_empty())
 }

@@ -37,9 +37,6 @@ pub trait Operation: Clone + Display + PartialEq {
         None
     }
 
-    /// Keeps what an earlier half has changed.
-    fn keep_changes_of(&mut self, _earlier: &Self) {}
-
     /// Whether it changes settings alone, so that nothing else relies on it.
     fn is_setting(&self) -> bool {
         false

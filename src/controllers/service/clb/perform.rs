@@ -113,13 +113,14 @@ async fn change_listener(
     let (permit, lb) = (write.permit, load_balancer_id(observed)?);
     match operation {
         Operation::CreateListener { listener, description, group, fields }
-        | Operation::SetListener { listener, description, group, fields, .. } => {
+        | Operation::SetListener { listener, description, group, fields } => {
             let group_id = group.as_ref().map(|group| group_id(observed, group)).transpose()?;
-            let fields = &observed.with_list_id(fields);
+            let is_new = matches!(operation, Operation::CreateListener { .. });
+            let fields = &if is_new { observed.with_list_id(fields) } else { observed.sent(*listener, fields) };
             let request = ListenerRequest { load_balancer_id: lb, listener: *listener, description, group_id, fields };
-            match operation {
-                Operation::CreateListener { .. } => slb.create_listener(permit, &request).await,
-                _ => slb.set_listener(permit, &request).await,
+            match is_new {
+                true => slb.create_listener(permit, &request).await,
+                false => slb.set_listener(permit, &request).await,
             }
         }
         Operation::StartListener { listener } => slb.start_listener(permit, lb, *listener).await,

@@ -123,8 +123,8 @@ async fn change_listener(
             };
             nlb.create_listener(permit, &wanted).await
         }
-        Operation::SetListener { listener, description, group, fields, .. } => {
-            let group_id = group_id(observed, group)?;
+        Operation::SetListener { listener, description, group, fields } => {
+            let (group_id, fields) = (group_id(observed, group)?, &observed.sent(*listener, fields));
             let listener_id = listener_id(observed, *listener)?;
             nlb.set_listener(permit, &ListenerChange { listener_id, description, group_id, fields }).await
         }

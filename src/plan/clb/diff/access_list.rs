@@ -140,9 +140,9 @@ pub(super) fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     if plan.steps.iter().any(|step| step.target == Target::AccessList) {
         for step in &mut plan.steps {
             let (fields, found) = match &step.operation {
-                Operation::CreateListener { fields, .. } => (fields, None),
+                Operation::CreateListener { fields, .. } => (fields.clone(), None),
                 Operation::SetListener { listener, fields, .. } => {
-                    (fields, observed.listeners.as_ref().and_then(|all| all.get(listener)))
+                    (observed.sent(*listener, fields), observed.listeners.as_ref().and_then(|all| all.get(listener)))
                 }
                 _ => continue,
             };
@@ -184,7 +184,7 @@ fn remove(list: &ObservedAccessList, observed: &Observed, plan: &mut Plan) {
     for (key, listener) in observed.listeners.iter().flatten().filter(|(_, listener)| !goes && uses(&listener.fields)) {
         let lets_go = plan.steps.iter().any(|step| match &step.operation {
             Operation::DeleteListener { listener } => listener == key,
-            Operation::SetListener { listener, fields, .. } => listener == key && !uses(fields),
+            Operation::SetListener { listener, fields, .. } => listener == key && !uses(&observed.sent(*key, fields)),
             _ => false,
         });
         if !lets_go {

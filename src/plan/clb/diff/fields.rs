@@ -19,7 +19,11 @@ pub(super) fn for_creation(
 }
 
 /// Attributes for a request that changes a listener: all that it has, with those that are wanted on top.
-pub(super) fn for_change(protocol: Protocol, remote: &ListenerFields, wanted: &ListenerFields) -> ListenerFields {
+pub(in crate::plan::clb) fn for_change(
+    protocol: Protocol,
+    remote: &ListenerFields,
+    wanted: &ListenerFields,
+) -> ListenerFields {
     let mut fields: ListenerFields = remote
         .iter()
         .filter(|(field, value)| {

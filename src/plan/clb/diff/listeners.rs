@@ -11,6 +11,7 @@ use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKe
 use crate::plan::clb::observed::{CertificateState, Observed, ObservedListener};
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationName, Applies};
+use crate::plan::service::features;
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
 use crate::plan::service::listener_diff::{self, ListenerChanges, is_ours, regroup};
 use crate::plan::service::management::DOMAIN_EXTENSIONS;
@@ -234,18 +235,16 @@ impl Pass<'_> {
         if settings.is_empty() && rest.is_empty() {
             return;
         }
-        let sent = |overlay| fields::for_change(key.protocol, &listener.fields, overlay);
-        let (there, sent) = (sent(&ListenerFields::new()), sent(&overlay));
-        let lacks = self.lacks(key, wanted, &sent);
+        let lacks = self.lacks(key, wanted, &fields::for_change(key.protocol, &listener.fields, &overlay));
         if is_moved {
             self.changes.moved.insert(key);
         }
-        let parts = listener_diff::in_parts((there.clone(), rest), (sent, settings), (is_moved, lacks));
-        for (fields, reasons) in parts {
+        let changed = features::changed(&overlay, &differing);
+        for (fields, reasons) in listener_diff::in_parts(rest, (changed, settings), (is_moved, lacks)) {
             // A listener that stays with its group needs nothing of it.
             let needs = is_moved.then(|| Target::Group(group.clone()));
             let (description, group) = (wanted.description.clone(), Some(group.clone()));
-            let operation = Operation::SetListener { listener: key, description, group, there: there.clone(), fields };
+            let operation = Operation::SetListener { listener: key, description, group, fields };
             let reason = format!("{}: {}", wanted.source, reasons.join(", "));
             self.plan.step(operation, Target::from(key), needs, reason);
         }

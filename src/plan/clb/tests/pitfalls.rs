@@ -165,8 +165,8 @@ fn pitfall_21_all_access_lists_survive_a_change_of_something_else() {
     }
     let plan = World::new(&[("scheduler", "wlc")]).bring(&mut cloud);
     assert_eq!(plan.steps.len(), 1, "{plan}");
-    let Operation::SetListener { fields, .. } = &plan.steps[0].operation else { panic!("{plan}") };
-    assert_eq!(fields[&ListenerField::AclId], "acl-a,acl-b");
+    let Operation::SetListener { listener, fields, .. } = &plan.steps[0].operation else { panic!("{plan}") };
+    assert_eq!(cloud.observed.sent(*listener, fields)[&ListenerField::AclId], "acl-a,acl-b");
 }
 
 #[test]

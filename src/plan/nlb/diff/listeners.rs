@@ -13,6 +13,7 @@ use crate::plan::nlb::model::{ListenerField, ListenerFields, ListenerKey, Protoc
 use crate::plan::nlb::observed::{Observed, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationName, Applies};
+use crate::plan::service::features;
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
 use crate::plan::service::listener_diff::{self, ListenerChanges, regroup};
 use crate::plan::service::model::GroupRef;
@@ -158,9 +159,9 @@ impl Pass<'_> {
     }
 
     fn set(&mut self, key: ListenerKey, wanted: &DesiredListener, listener: &ObservedListener) {
-        let sent = merged(&listener.fields, &wanted.fields);
+        let sent = self.observed.sent(key, &wanted.fields);
         let stated = wanted.fields.iter().filter(|(field, _)| sent.contains_key(field));
-        let (_, settings) = differing(stated, &listener.fields, default_of);
+        let (changes, settings) = differing(stated, &listener.fields, default_of);
         let mut rest = Vec::new();
         if !self.desired.owner.same_mark(&listener.description, &wanted.description) {
             rest.push(format!("description {:?}", listener.description));
@@ -178,12 +179,11 @@ impl Pass<'_> {
         if is_moved {
             self.changes.moved.insert(key);
         }
-        let there = merged(&listener.fields, &ListenerFields::new());
-        let parts = listener_diff::in_parts((there.clone(), rest), (sent, settings), (is_moved, lacks));
-        for (fields, reasons) in parts {
+        let changed = features::changed(&wanted.fields, changes.keys());
+        for (fields, reasons) in listener_diff::in_parts(rest, (changed, settings), (is_moved, lacks)) {
             let needs = is_moved.then(|| Target::Group(group.clone()));
             let (description, group) = (wanted.description.clone(), group.clone());
-            let operation = Operation::SetListener { listener: key, description, group, there: there.clone(), fields };
+            let operation = Operation::SetListener { listener: key, description, group, fields };
             let reason = format!("{}: {}", wanted.source, reasons.join(", "));
             self.plan.step(operation, Target::from(key), needs, reason);
         }
@@ -248,20 +248,6 @@ impl Pass<'_> {
             self.plan.step(operation, Target::from(key), [Target::from(key)], reason.clone());
         }
     }
-}
-
-/// Attributes to send: what there is, with these on top. The cloud forgets the value of what is off.
-fn merged(found: &ListenerFields, overlay: &ListenerFields) -> ListenerFields {
-    let mut sent = found.clone();
-    sent.extend(overlay.clone());
-    for (switch, value) in
-        [(ListenerField::Alpn, ListenerField::AlpnPolicy), (ListenerField::CaEnabled, ListenerField::CaCertificate)]
-    {
-        if sent.get(&switch).is_none_or(|on| on != "true") {
-            sent.remove(&value);
-        }
-    }
-    sent
 }
 
 /// What holds where the cloud does not say it.
