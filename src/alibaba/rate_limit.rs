@@ -7,7 +7,7 @@
 //! Where more is asked for than there is, what serves traffic goes before everything else ([`Priority`]), and some calls are
 //! kept for it. Otherwise namespaces take turns, and in each who asked first. A write for an object that cannot be sent soon
 //! returns, and the object keeps its ticket ([`Tickets`]): when it comes back, the call carries all that has changed meanwhile.
-//! Who has not come back when its turn is there lets others by, and stays before them.
+//! An object that is not back at its turn lets others pass, and keeps its position before them.
 //!
 //! A throttled answer is often a neighbour's doing, as the quota is the account's. The rate of the action is halved, so that it
 //! pauses the longer the more often it is throttled, up to the window. Each success adds a step to the rate (additive
@@ -194,7 +194,7 @@ impl Ticket {
         }
     }
 
-    /// Whether its owner is there; it is somewhere else from now on.
+    /// Moves the owner from one place to another. Returns whether the owner was at the first.
     fn moves(&self, from: TicketOwner, to: TicketOwner) -> bool {
         let mut queue = self.limiter.queue.lock();
         let is_there = queue.tickets.get(&self.number).is_some_and(|entry| entry.owner == from);
@@ -228,7 +228,7 @@ impl Tickets {
         self.0.lock().iter().any(|ticket| ticket.moves(TicketOwner::Away, TicketOwner::Away))
     }
 
-    /// Whether the object has to prepare its call now. It is told once.
+    /// Whether the object has to prepare its call now. Returns `true` once for each turn.
     #[must_use]
     pub fn are_due(&self) -> bool {
         self.0.lock().iter().any(|ticket| ticket.moves(TicketOwner::Due, TicketOwner::Busy(Instant::now())))

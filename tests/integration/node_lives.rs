@@ -532,26 +532,32 @@ fn route_entries_to_anything_but_instances_are_told_and_left_alone() {
     });
 }
 
+/// Node 1 loses its instance so. A stale entry of another node is replaced, and the event about node 1 contains these words.
+async fn stale_entry_is_replaced_after(lives: &mut Lives, act: Act, words: &[&str]) {
+    lives.act(1, act);
+    lives.pass(60).await;
+    lives.testbed.cloud.edit(|cloud| {
+        let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
+        table.entries.insert("10.98.4.0/24".into(), RouteEntry::to_instance("rte-gone", "i-released"));
+    });
+    lives.testbed.join(4);
+    lives.pass(60).await;
+    let (_, hops) = used(&lives.testbed);
+    assert!(hops.contains(&instance(4)) && !hops.contains("i-released"), "{hops:?}");
+    let told = warnings(&lives.testbed, "node-1");
+    let gone = told.iter().find(|(reason, _)| reason == "InstanceGone").map(|(_, text)| text.as_str());
+    for word in words {
+        assert!(gone.is_some_and(|text| text.contains(word)), "{word}: {told:?}");
+    }
+}
+
 /// One node whose instance is gone says nothing of the instances of others.
 #[test]
 fn a_stale_entry_is_replaced_although_the_instance_of_another_ready_node_is_gone() {
     on_a_clock(async {
         let (mut lives, product) = Lives::begin(&[1, 2, 3]).await;
-        lives.act(1, Replace);
-        lives.pass(60).await;
-        lives.testbed.cloud.edit(|cloud| {
-            let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
-            table.entries.insert("10.98.4.0/24".into(), RouteEntry::to_instance("rte-gone", "i-released"));
-        });
-        lives.testbed.join(4);
-        lives.pass(60).await;
-        let (_, hops) = used(&lives.testbed);
-        assert!(hops.contains(&instance(4)) && !hops.contains("i-released"), "{hops:?}");
-        let told = warnings(&lives.testbed, "node-1");
-        let gone = told.iter().find(|(reason, _)| reason == "InstanceGone").map(|(_, text)| text.as_str());
-        for word in [&*instance(1), "i-new-1", "kubectl delete node node-1"] {
-            assert!(gone.is_some_and(|text| text.contains(word)), "{word}: {told:?}");
-        }
+        stale_entry_is_replaced_after(&mut lives, Replace, &[&*instance(1), "i-new-1", "kubectl delete node node-1"])
+            .await;
         // Its owner deletes the Node, and the kubelet joins anew.
         lives.testbed.cluster.delete_node("node-1").unwrap();
         let anew = NodeSpec::new("node-1").provider_id(&format!("{REGION}.i-new-1")).pod_cidr("10.98.1.0/24");
@@ -568,21 +574,7 @@ fn a_stale_entry_is_replaced_although_the_instance_of_another_ready_node_is_gone
 fn a_stale_entry_is_replaced_although_another_ready_node_has_lost_its_instance_for_good() {
     on_a_clock(async {
         let (mut lives, _product) = Lives::begin(&[1, 2, 3]).await;
-        lives.act(1, Release);
-        lives.pass(60).await;
-        lives.testbed.cloud.edit(|cloud| {
-            let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
-            table.entries.insert("10.98.4.0/24".into(), RouteEntry::to_instance("rte-gone", "i-released"));
-        });
-        lives.testbed.join(4);
-        lives.pass(60).await;
-        let (_, hops) = used(&lives.testbed);
-        assert!(hops.contains(&instance(4)) && !hops.contains("i-released"), "{hops:?}");
-        let told = warnings(&lives.testbed, "node-1");
-        let gone = told.iter().find(|(reason, _)| reason == "InstanceGone").map(|(_, text)| text.as_str());
-        for word in [&*instance(1), "kubectl delete node node-1"] {
-            assert!(gone.is_some_and(|text| text.contains(word)), "{word}: {told:?}");
-        }
+        stale_entry_is_replaced_after(&mut lives, Release, &[&*instance(1), "kubectl delete node node-1"]).await;
     });
 }
 

@@ -25,7 +25,7 @@ const RATE_STEP: f64 = 2.0;
 /// The rate never falls below this, so that the end of a shortage is noticed: one call in a window.
 const LOWEST_RATE: f64 = 1.0 / 60.0;
 
-/// Whose turn was before whose is known of so many calls.
+/// For so many calls, the queue remembers which namespace made them.
 const REMEMBERED: u64 = 10_000;
 
 /// The tickets for one action, and what was sent.
@@ -38,9 +38,9 @@ pub(super) struct TicketQueue {
     /// By their numbers, which grow.
     pub(super) tickets: BTreeMap<u64, QueuedTicket>,
     numbers: u64,
-    /// When each namespace had its last call, in numbers.
+    /// The number of the last call of each namespace.
     served: HashMap<(Purpose, u64), u64>,
-    /// How long the last owner took to prepare its call.
+    /// How long the last owner that was woken took to prepare its call.
     needs: Duration,
     paused_until: Option<Instant>,
     /// Calls in a second; see [`FULL_RATE`].
@@ -100,8 +100,11 @@ impl TicketQueue {
         self.tickets.entry(number).and_modify(|entry| entry.owner = owner);
     }
 
-    /// What becomes of a call with this ticket, whose owner is ready: it is sent now, or else at this time if nobody comes before
-    /// it, and after this wait if all do whose turn is before its own. Those whose owners are not ready let it by.
+    /// Sends the call with this ticket if its turn has come. The owner of the ticket is ready; owners that are not ready let the
+    /// call pass.
+    ///
+    /// # Errors
+    /// The earliest time at which the call can be sent, and how long it waits if every call before it is sent first.
     pub(super) fn decide(&mut self, number: u64, now: Instant) -> Result<(), (Instant, Limited)> {
         let (order, QueuedTicket { purpose, namespace, owner }) = (self.order(now), self.tickets[&number]);
         if let TicketOwner::Busy(since) = owner {

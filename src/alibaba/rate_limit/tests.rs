@@ -270,7 +270,7 @@ async fn an_object_that_is_gone_gives_back_its_ticket_and_those_behind_it_move_u
     assert!(tickets.are_away() && !tickets.are_due());
     tokio::time::sleep(SECOND).await;
     rate_limiter.wake(&half);
-    assert!(tickets.are_due() && !tickets.are_due() && !tickets.are_away(), "it is told once");
+    assert!(tickets.are_due() && !tickets.are_due() && !tickets.are_away(), "the object is due once for each turn");
     assert!(rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &right, SECOND).await.is_ok());
 }
 
@@ -302,7 +302,7 @@ async fn an_object_whose_call_was_throttled_keeps_its_ticket() {
     turn.throttled(&first, Some(20 * SECOND));
     assert!(rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &second, SECOND).await.is_err());
     let limited = rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &first, SECOND).await.unwrap_err();
-    assert_eq!(wait(limited), 20 * SECOND, "nobody is before it");
+    assert_eq!(wait(limited), 20 * SECOND, "no other call waits before it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -141,7 +141,8 @@ impl Elector<'_> {
         Some(deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// How long the locks that others hold keep this process waiting, if nobody renews them; without end where none does.
+    /// The time until the locks of other processes expire, if no process renews them. [`Duration::MAX`] if no other process
+    /// holds one.
     fn until_free(&self) -> Duration {
         let held = self.progress.locks.iter().filter(|lock| lock.action(&self.identity) == LockAction::Wait);
         let left = held.filter_map(|lock| Some(lock.observed.as_ref()?.left(Instant::now())));

@@ -60,8 +60,8 @@ impl ObservedRecord {
         self.record.duration.saturating_sub(now.saturating_duration_since(self.since))
     }
 
-    /// After the lock was found deleted: whoever led then may lead as long as after a renewal. Only who leads now may write at
-    /// once; what this process knows of an earlier term says nothing.
+    /// The record after a process found the lock deleted. An unknown replica may lead for a full lease from now on, so that
+    /// other processes wait. Only the current `leader` may create the lock at once: a holder of an earlier term proves nothing.
     pub(super) fn deleted(self, leader: Option<&str>, now: Instant) -> Self {
         let LeaderRecord { holder, duration, transitions, .. } = &self.record;
         if holder.is_empty() || leader == Some(holder.as_str()) {

@@ -82,8 +82,8 @@ impl Failures {
         self.stopped.as_ref().or(passing).or(self.refused.first()).map(|(_, fault)| fault)
     }
 
-    /// When to go on after pending jobs, where the cloud refused single steps and works otherwise: the steps that wait for
-    /// those jobs do not wait for the refused ones.
+    /// When to look at pending jobs again, if the cloud refused single steps only. Steps that wait for a job do not wait for
+    /// the backoff of a refused step.
     pub(crate) fn goes_on_in(&self) -> Option<Duration> {
         let works = self.stopped.is_none() && !self.refused.iter().any(|(_, fault)| is_out_of_order(fault.kind));
         self.look_again.filter(|_| works)

@@ -205,7 +205,7 @@ impl ReconcileError {
         }
     }
 
-    /// Whether it is retried only after minutes, as it needs somebody's help.
+    /// Whether the controller retries only after minutes, because a person must change something first.
     pub(super) fn lasts(&self) -> bool {
         matches!(self.result(), ReconcileResult::Failed(failure) if failure.backoff.longest == Backoff::LONG.longest)
     }
