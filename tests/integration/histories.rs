@@ -114,9 +114,10 @@ impl Drop for Running {
 
 /// One world in which something is wanted.
 struct Place {
+    /// The first to go: another world may get the ports of this one.
+    product: Option<Running>,
     testbed: Testbed,
     wanted: Value,
-    product: Option<Running>,
     /// Whether the binary runs there, on the clock of the machine: then only the end is judged.
     is_binary: bool,
     watcher: Watcher,
