@@ -120,6 +120,9 @@ impl Elector<'_> {
             Err(reason) => {
                 // The next answer may come from a newer server.
                 self.progress.discovered = None;
+                for lock in &mut self.progress.locks {
+                    lock.observed = lock.observed.take().map(|seen| seen.unseen(Instant::now()));
+                }
                 self.log_failure(reason);
                 standby = retry;
             }

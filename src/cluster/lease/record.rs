@@ -24,6 +24,9 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// The annotation of client-go's resource locks.
 const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 
+/// The holder of a deleted lock.
+const UNKNOWN: &str = "an unknown replica";
+
 /// What is written about the holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::cluster) struct LeaderRecord {
@@ -68,12 +71,18 @@ impl ObservedRecord {
             return self;
         }
         let record = LeaderRecord {
-            holder: "an unknown replica".to_owned(),
+            holder: UNKNOWN.to_owned(),
             duration: *duration,
             transitions: *transitions,
             ..LeaderRecord::default()
         };
         Self::update(Some(self), record, now)
+    }
+
+    /// The record after a call failed. While this process saw nothing, another replica can have taken a deleted lock, which was
+    /// deleted again: the wait begins anew.
+    pub(super) fn unseen(self, now: Instant) -> Self {
+        if self.record.holder == UNKNOWN { Self { since: now, ..self } } else { self }
     }
 }
 
