@@ -424,6 +424,123 @@ fn a_port_that_cannot_be_served_keeps_no_other_port_from_its_address() {
     }
 }
 
+/// What keeps a Service out of sync besides a wrong annotation: its name, how a Service with this load balancer comes to that,
+/// and what the event then says.
+type Hindrance = (&'static str, fn(&Testbed, Kind, &str), &'static str);
+
+const HINDRANCES: [Hindrance; 6] = [
+    (
+        "several load balancers carry its mark",
+        |testbed, kind, id| {
+            label(testbed, kind, None);
+            twin(testbed, kind, id);
+        },
+        "several load balancers",
+    ),
+    (
+        "another cluster owns its load balancer",
+        |testbed, kind, id| tag(testbed, kind, id, "ack.aliyun.com", "cother"),
+        "does not carry its mark",
+    ),
+    (
+        "its load balancer cannot be found",
+        |testbed, kind, id| {
+            label(testbed, kind, None);
+            kind.delete(testbed, id);
+        },
+        "no load balancer carries the mark",
+    ),
+    (
+        "it names a user's load balancer no longer",
+        |testbed, kind, id| {
+            let users = if kind == Kind::Network { "nlb-users" } else { "lb-users" };
+            kind.of_user(testbed, users);
+            label(testbed, kind, Some(users));
+            kind.delete(testbed, id);
+        },
+        "no annotation names it",
+    ),
+    (
+        "a read is refused",
+        |testbed, kind, _| testbed.cloud.faults().always(kind.reads_listeners(), Fault::code("Forbidden.RAM")),
+        "Forbidden.RAM",
+    ),
+    (
+        "a write is refused",
+        |testbed, kind, _| {
+            let (action, setting) = match kind {
+                Kind::Classic => ("SetLoadBalancerTCPListenerAttribute", "established-timeout"),
+                Kind::Network => ("UpdateListenerAttribute", "idle-timeout"),
+            };
+            testbed.cloud.faults().always(action, Fault::code("InvalidParameter"));
+            annotate(testbed, kind.controller(), setting, "100");
+        },
+        "InvalidParameter",
+    ),
+];
+
+fn label(testbed: &Testbed, kind: Kind, id: Option<&str>) {
+    let patch = json!({"metadata": {"labels": {"service.k8s.alibaba/loadbalancer-id": id}}});
+    testbed.cluster.patch("Service", "default", kind.controller(), &patch).unwrap();
+}
+
+fn tag(testbed: &Testbed, kind: Kind, id: &str, key: &str, value: &str) {
+    testbed.cloud.edit(|account| {
+        let tags = match kind {
+            Kind::Classic => &mut account.load_balancers.get_mut(id).unwrap().tags,
+            Kind::Network => &mut account.nlb.balancers.get_mut(id).unwrap().tags,
+        };
+        tags.insert(key.to_owned(), value.to_owned());
+    });
+}
+
+fn twin(testbed: &Testbed, kind: Kind, id: &str) {
+    let twin = format!("{id}-twin");
+    testbed.cloud.edit(|account| match kind {
+        Kind::Classic => {
+            let copy = account.load_balancers[id].clone();
+            account.load_balancers.insert(twin, copy);
+        }
+        Kind::Network => {
+            let copy = account.nlb.balancers[id].clone();
+            account.nlb.balancers.insert(twin, copy);
+        }
+    });
+}
+
+#[test]
+fn nothing_that_keeps_a_service_out_of_sync_hides_its_wrong_annotations() {
+    let mut hidden = Vec::new();
+    for (what, hinder, says) in HINDRANCES {
+        on_a_clock_of_its_own(0, async {
+            let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+            testbed.join(1);
+            Kind::BOTH.into_iter().for_each(|kind| kind.expose(&testbed, kind.controller(), &[80], &[1]));
+            let more = format!("{HASTE}[leader_election]\nenabled = false\n");
+            let before = Product::start(&testbed, EVERY, &more);
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            drop(before);
+            for kind in Kind::BOTH {
+                let service = testbed.cluster.get("Service", "default", kind.controller()).unwrap();
+                let id = service["metadata"]["labels"]["service.k8s.alibaba/loadbalancer-id"].as_str().unwrap();
+                annotate(&testbed, kind.controller(), "scheduler", "nonsense");
+                hinder(&testbed, kind, id);
+            }
+            let _product = Product::start(&testbed, EVERY, &more);
+            tokio::time::sleep(Duration::from_secs(90)).await;
+            for kind in Kind::BOTH {
+                let events = testbed.cluster.list("Event");
+                let its = events.iter().filter(|it| it["involvedObject"]["name"] == kind.controller());
+                let told: Vec<&str> = its.filter_map(|it| it["message"].as_str()).collect();
+                if !told.iter().any(|text| text.contains(says) && text.contains("nonsense")) {
+                    hidden.push(format!("{kind:?}, {what}: {told:#?}"));
+                }
+            }
+        });
+    }
+    assert!(hidden.is_empty(), "{}", hidden.join("\n"));
+}
+
 #[test]
 fn a_tag_that_the_cloud_refuses_costs_the_tag_and_not_the_load_balancer() {
     on_two_ports([("additional-resource-tags", "team=web"); 2], async |testbed| {

@@ -25,6 +25,10 @@ fn step(destroys: bool, text: impl Into<String>) -> Line {
     (LineKind::Step, destroys, text.into())
 }
 
+fn cannot(why: impl Display) -> Line {
+    (LineKind::Problem, false, format!("cannot be brought into agreement: {why}"))
+}
+
 fn note(text: impl Display) -> Line {
     (LineKind::Note, false, text.to_string())
 }
@@ -64,11 +68,7 @@ pub(super) async fn plan_service<P: Product>(
 ) -> Result<ServicePlan, Fault> {
     let object = service.key.to_string();
     let mut details = ServiceDetails::default();
-    let lines = match plan_one(preparer, cluster, (settings, service), &mut details).await {
-        Ok(lines) => lines,
-        Err(ReconcileError::Cloud(fault) | ReconcileError::Find(FindError::Fault(fault))) => return Err(fault),
-        Err(error) => vec![(LineKind::Problem, false, format!("cannot be brought into agreement: {error}"))],
-    };
+    let lines = plan_one(preparer, cluster, (settings, service), &mut details).await?;
     let controller = P::CONTROLLER;
     let line = |(kind, destroys, text)| PlanLine { controller, object: object.clone(), text, destroys, kind };
     Ok(ServicePlan { lines: lines.into_iter().map(line).collect(), details })
@@ -79,23 +79,28 @@ async fn plan_one<P: Product>(
     cluster: &Cluster,
     (settings, service): (&Arc<ServiceSettings>, Arc<ServiceView>),
     details: &mut ServiceDetails,
-) -> Result<Vec<Line>, ReconcileError> {
+) -> Result<Vec<Line>, Fault> {
     let handling = P::KIND.handling(&service, settings);
     if handling == Handling::Ignore {
-        return P::KIND
-            .handed_over(&service, settings)
-            .map_or(Ok(Vec::new()), |why| Err(ReconcileError::HandedOver(why)));
+        return Ok(P::KIND.handed_over(&service, settings).map(cannot).into_iter().collect());
     }
     if handling == Handling::ServeOn {
         return Ok(P::KIND.succession(&service, settings).map(note).into_iter().collect());
     }
     let service = if handling == Handling::Retire { Arc::new(P::KIND.superseded(&service)) } else { service };
     let state = ServiceState::new(&service.uid);
-    let mut case = Case { service, settings: settings.clone(), handling, state };
-    let wanted = preparer.wanted(&mut case).await?;
-    let mut prepared = preparer.prepare(&mut case, wanted).await?;
+    let mut case = Case { service, settings: settings.clone(), handling, state, problems: Vec::new() };
+    let looked = async {
+        let wanted = preparer.wanted(&mut case).await?;
+        preparer.prepare(&mut case, wanted).await
+    };
+    let mut prepared = match looked.await {
+        Ok(prepared) => prepared,
+        Err(ReconcileError::Cloud(fault) | ReconcileError::Find(FindError::Fault(fault))) => return Err(fault),
+        Err(error) => return Ok(vec![cannot(error.beside(&case.problems))]),
+    };
     if let Some(fault) = prepared.sighting.unread.pop() {
-        return Err(fault.into());
+        return Err(fault);
     }
     *details = ServiceDetails::of::<P>(&case, &prepared);
     let service = &case.service;

@@ -157,7 +157,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         }
         self.tell_of_succession(&service, &settings, &mut state.told.succession);
         self.tell_of_neglect(&service, &settings, handling);
-        let mut case = Case { service, settings, handling, state };
+        let mut case = Case { service, settings, handling, state, problems: Vec::new() };
         let result = match handling {
             Handling::Ignore => self.leave_alone(&mut case).await,
             Handling::Ensure => match self.ensure(&mut case).await {
@@ -236,7 +236,7 @@ impl<P: Product> Engine<P> {
         self.withhold(case, GROUPS_WITHHELD, None);
         self.writer.remove_condition(case).await?;
         match P::KIND.handed_over(&case.service, &case.settings) {
-            Some(problem) => Err(ReconcileError::HandedOver(problem)),
+            Some(problem) => Err(ReconcileError::Problems(vec![problem])),
             None => Ok(ReconcileResult::Done),
         }
     }
@@ -646,9 +646,10 @@ impl<P: Product> Engine<P> {
     fn note(&self, case: &mut Case<P::Observed>, error: Option<&ReconcileError>, handling: Handling) {
         let doubt = error.filter(|error| error.is_doubt()).map(ToString::to_string);
         case.state.withhold(LOAD_BALANCER_WITHHELD, doubt.as_deref());
-        let trouble = error.map(|error| error.trouble(handling));
-        if let (Some(error), Some(ObjectTrouble { reason, .. })) = (error.filter(|error| error.is_logged()), &trouble) {
-            warn!(code = event_code(reason), "{error}");
+        let whole = error.map(|error| error.beside(&case.problems)).unwrap_or_default();
+        let trouble = error.map(|error| error.trouble(handling, &whole));
+        if let (true, Some(ObjectTrouble { reason, .. })) = (error.is_some_and(ReconcileError::is_logged), &trouble) {
+            warn!(code = event_code(reason), "{whole}");
         }
         let cause = trouble.as_ref().and_then(|trouble| trouble.cause.clone());
         if self.preparer.states.out_of_sync(&case.service.key, trouble) {

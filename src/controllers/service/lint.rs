@@ -97,10 +97,10 @@ fn allocate_node_ports(service: &mut ServiceView) {
     }
 }
 
-/// `service` is `written` with what nodes decide.
-fn of<P: Product>(written: &ServiceView, service: &ServiceView, settings: &ServiceSettings) -> Linted {
+/// What the Service asks for, as far as it says that by itself.
+pub(super) fn desire_alone<P: Product>(service: &ServiceView, settings: &ServiceSettings) -> P::Goal {
     let (nodes, endpoints, enis): ([Arc<NodeView>; 0], _, _) = ([], EndpointsView::default(), BTreeMap::new());
-    let inputs = Inputs {
+    P::desire(&Inputs {
         service,
         nodes: &nodes,
         endpoints: &endpoints,
@@ -109,8 +109,12 @@ fn of<P: Product>(written: &ServiceView, service: &ServiceView, settings: &Servi
         settings,
         unready: UnreadyNodes::NONE,
         now: Duration::ZERO,
-    };
-    let goal = P::desire(&inputs);
+    })
+}
+
+/// `service` is `written` with what nodes decide.
+fn of<P: Product>(written: &ServiceView, service: &ServiceView, settings: &ServiceSettings) -> Linted {
+    let goal = desire_alone::<P>(service, settings);
     let plan = P::diff(&goal, &P::Observed::default());
     let is_named = Departure::of(service).reuse.is_some();
     let is_judged = |problem: &ServiceProblem| !is_named || problem.field != ID.full();

@@ -12,6 +12,7 @@ use super::account_check::AccountCheck;
 use super::creations::Inventory;
 use super::drift::DriftSchedule;
 use super::find::{FindError, Found, find, is_about};
+use super::lint::desire_alone;
 use super::product::{Completed, Due, DueTogether, Facts, Product, Search};
 use super::references::{References, Resolver};
 use super::refusals::stocked;
@@ -24,6 +25,7 @@ use crate::plan::service::applied::{self, applied};
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::observed::ObservedModel;
+use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::{Operation, Plan};
 
@@ -34,6 +36,8 @@ pub(super) struct Case<O> {
     pub(super) settings: Arc<ServiceSettings>,
     pub(super) handling: Handling,
     pub(super) state: ServiceState<O>,
+    /// What is known to be wrong with the Service, which is told whatever else keeps it out of sync.
+    pub(super) problems: Vec<ServiceProblem>,
 }
 
 /// The desired state of a Service, and what was read for it.
@@ -126,8 +130,13 @@ impl<P: Product> Preparer<P> {
         let groups_due = depth == Depth::Lists { groups: true };
         let known = case.state.known.as_ref().filter(|_| !groups_due).map(|known| known.interfaces.clone());
         let ungated = &mut case.state.ungated;
-        let mut found = self.resolver.look_up::<P>(service, settings, ungated, known.as_deref()).await?;
-        let goal = found.desire::<P>(service, settings, &case.state);
+        let found = self.resolver.look_up::<P>(service, settings, ungated, known.as_deref()).await;
+        let goal = match &found {
+            Ok(found) => found.desire::<P>(service, settings, &case.state),
+            Err(_) => desire_alone::<P>(service, settings),
+        };
+        case.problems = P::facts(&goal).problems.iter().map(|scoped| scoped.problem.clone()).collect();
+        let mut found = found?;
         case.state.unready = P::facts(&goal).unready.clone();
         self.resolver.add_lost_pods(service, P::facts(&goal).unresolved, &mut found).await?;
         Ok(Wanted { goal, references: Some(found), depth })
@@ -192,6 +201,7 @@ impl<P: Product> Preparer<P> {
             // Where a part that is wanted only now had not been read, the plan says that it is not known.
             before.steps.is_empty() && before.problems == plan.problems
         });
+        case.problems.clone_from(&plan.problems);
         Ok(Prepared { goal, references, sighting, plan, is_drift, failed_jobs, lock })
     }
 

@@ -28,7 +28,7 @@ use crate::plan::service::model::{DesiredGroup, ObservedGroup};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
-use crate::plan::service::problem::ServiceProblem;
+use crate::plan::service::problem::{ScopedProblems, ServiceProblem};
 use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
 use crate::plan::service::steps::{Operation, Plan, Step};
 use crate::plan::service::unready::UnreadyNodes;
@@ -217,6 +217,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) is_kept: bool,
     /// Server groups.
     pub(crate) groups: &'a BTreeMap<String, DesiredGroup>,
+    /// What is wrong with the Service, whatever the cloud shows.
+    pub(crate) problems: &'a ScopedProblems,
     /// Settings of the Service without an effect.
     pub(crate) warnings: &'a [ServiceProblem],
     /// Ports without a single backend.
@@ -239,11 +241,13 @@ impl<'a> Facts<'a> {
         static NO_GROUPS: BTreeMap<String, DesiredGroup> = BTreeMap::new();
         static NO_ADDRESSES: BTreeSet<IpAddr> = BTreeSet::new();
         static NOTHING: Applied = Applied::new();
+        static NO_PROBLEMS: ScopedProblems = ScopedProblems::NONE;
         Self {
             owner,
             named,
             is_kept: false,
             groups: &NO_GROUPS,
+            problems: &NO_PROBLEMS,
             warnings: &[],
             empty_ports: Vec::new(),
             unready: UnreadyNodes::NONE,
@@ -258,6 +262,7 @@ impl<'a> Facts<'a> {
     pub(crate) fn wanting<M: ProductModel>(desired: &'a Desired<M>) -> Self {
         Self {
             groups: &desired.groups,
+            problems: &desired.problems,
             warnings: &desired.warnings,
             empty_ports: desired.empty_ports.iter().map(ToString::to_string).collect(),
             unready: &desired.unready,

@@ -103,9 +103,6 @@ pub(super) enum ReconcileError {
         addresses(.0)
     )]
     Unresolved(BTreeSet<IpAddr>),
-    /// The Service now belongs to another controller, but still has a load balancer of ours.
-    #[error("{0}")]
-    HandedOver(ServiceProblem),
 }
 
 /// What an event has room for, without its code and the end that says what is left out.
@@ -178,7 +175,7 @@ impl ReconcileError {
             | Self::Unsettled(again)
             | Self::UnderWay(again) => ReconcileResult::RequeueAfter(*again),
             Self::EndpointsUnread => ReconcileResult::RequeueAfter(UNREAD),
-            Self::Problems(_) | Self::HandedOver(_) | Self::Unfindable(_) | Self::Detached(_) => {
+            Self::Problems(_) | Self::Unfindable(_) | Self::Detached(_) => {
                 ReconcileResult::failed(self.kind(), Backoff::LONG)
             }
             // The credentials are about to be corrected.
@@ -214,7 +211,7 @@ impl ReconcileError {
     const fn kind(&self) -> &'static str {
         match self {
             Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => fault.as_str(),
-            Self::Problems(_) | Self::HandedOver(_) => "problems",
+            Self::Problems(_) => "problems",
             Self::Doubt(_) => "doubt",
             Self::Unresolved(_) => "unresolved",
             _ => "not_found",
@@ -231,9 +228,19 @@ impl ReconcileError {
         matches!(self, Self::Unfindable(_) | Self::Doubt(_))
     }
 
-    /// What is then wrong with the Service, in the words of the event.
-    pub(super) fn trouble(&self, handling: Handling) -> ObjectTrouble {
-        let (reason, message) = self.event(handling);
+    /// The same with what else is known to be wrong.
+    pub(super) fn beside(&self, problems: &[ServiceProblem]) -> String {
+        match self {
+            Self::Problems(_) => self.to_string(),
+            _ if problems.is_empty() => self.to_string(),
+            _ => format!("{self}; {}", list(problems)),
+        }
+    }
+
+    /// What is then wrong with the Service, in the words of the event, whose text is `whole`.
+    pub(super) fn trouble(&self, handling: Handling, whole: &str) -> ObjectTrouble {
+        let (reason, what) = self.event(handling);
+        let message = format!("{what}: {whole}");
         let state = match self {
             Self::UnderWay(_) => SyncState::InProgress,
             _ => state(self.passes()),
@@ -242,8 +249,8 @@ impl ReconcileError {
         ObjectTrouble { state, cause, call: self.fault().map(failed_call), ..trouble(reason, message) }
     }
 
-    /// Reason and message of the event about it.
-    fn event(&self, handling: Handling) -> (&'static str, String) {
+    /// Reason and subject of the event about it.
+    const fn event(&self, handling: Handling) -> (&'static str, &'static str) {
         let leaving = handling.removes();
         let reason = match self {
             Self::UnderWay(_) => "LoadBalancerInProgress",
@@ -258,7 +265,7 @@ impl ReconcileError {
             _ if leaving => "The load balancer could not be removed",
             _ => "The load balancer is out of sync",
         };
-        (reason, format!("{what}: {self}"))
+        (reason, what)
     }
 
     /// The call of the cloud that failed: of several, the one that the retry waits for.

@@ -45,9 +45,8 @@ pub fn desire(inputs: &Inputs<'_>) -> Desired {
     desired
 }
 
-/// What stays as it is while an annotation makes no sense, server groups apart. Attributes of server
-/// groups stay because nothing is stated of them; the listeners stay with them, so that no new one is made without what it
-/// should have.
+/// What stays as it is while an annotation makes no sense, server groups apart. An attribute of a listener or of a server group
+/// stays because nothing is stated of it; no new listener is made without what it should have.
 fn scope_of(name: Name, wanted: &BTreeSet<(u16, Protocol)>, service: &ServiceView) -> ProblemScope {
     let listeners: BTreeSet<u16> = match (name, name.entry().applies) {
         (_, Applies::Field(Field::Listener(field))) => {
@@ -58,10 +57,11 @@ fn scope_of(name: Name, wanted: &BTreeSet<(u16, Protocol)>, service: &ServiceVie
         }
         _ => BTreeSet::new(),
     };
-    let load_balancer = name.entry().applies == Applies::Instance;
-    match name.entry().applies {
-        Applies::Field(Field::Listener(_)) => ProblemScope { settings: listeners, ..ProblemScope::default() },
-        _ => ProblemScope { load_balancer, listeners, ..ProblemScope::default() },
+    let (applies, nothing) = (name.entry().applies, ProblemScope::default());
+    match name {
+        Name::VgroupPort | Name::BackendIpVersion => ProblemScope { listeners, ..nothing },
+        _ if matches!(applies, Applies::Field(_)) => ProblemScope { settings: listeners, ..nothing },
+        _ => ProblemScope { load_balancer: applies == Applies::Instance, listeners, ..nothing },
     }
 }
 

@@ -130,6 +130,6 @@ impl<O: Clone> Case<O> {
         service.annotations.insert(ID.full(), id);
         let mut state = self.state.clone();
         state.known = None;
-        Self { service: Arc::new(service), settings: self.settings.clone(), handling, state }
+        Self { service: Arc::new(service), settings: self.settings.clone(), handling, state, problems: Vec::new() }
     }
 }
