@@ -112,7 +112,6 @@ const OPERATIONS: &[Operation] = &[
         &[
             ("DescribeInstances", 1),
             ("DescribeLoadBalancers", 1),
-            ("DescribeAccessControlLists", 1),
             ("DescribeLoadBalancerAttribute", 1),
             ("DescribeLoadBalancerListeners", 1),
             ("DescribeVServerGroups", 1),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sim::cloud::{Fault, NetworkListener, ServerGroup};
+use sim::cloud::{Fault, LoadBalancer, NetworkListener, ServerGroup};
 use sim::cluster::{Endpoint, Version};
 use sim::testbed::{Testbed, VPC};
 
@@ -211,6 +211,38 @@ fn what_keeps_source_ranges_goes_with_them_although_nothing_used_it_yet() {
             assert_eq!(left(&testbed), 0, "{kind:?}, {between:?}");
             assert_eq!(remembered(&testbed), [""; 0], "{kind:?}, {between:?}");
         }
+    });
+}
+
+#[test]
+fn an_access_control_list_that_another_listener_uses_is_remembered_until_it_can_go() {
+    with_each(async |between| {
+        let testbed = testbed(Kind::Classic).await;
+        set(&testbed, &json!({"loadBalancerSourceRanges": ["10.0.0.0/8"]}));
+        let product = start(&testbed, "");
+        settled().await;
+        let listeners = |edit: fn(&mut LoadBalancer)| {
+            testbed.cloud.edit(|account| account.load_balancers.values_mut().for_each(|lb| edit(lb)));
+        };
+        listeners(|lb| {
+            let (key, mut theirs) = lb.listeners.iter().next().map(|(key, it)| (*key, it.clone())).unwrap();
+            theirs.description = "of a person".to_owned();
+            lb.listeners.insert((9000, key.1), theirs);
+        });
+        set(&testbed, &json!({"loadBalancerSourceRanges": null}));
+        settled().await;
+        let lists = || testbed.cloud.look(|account| account.acls.len());
+        assert_eq!(
+            (lists(), remembered(&testbed)),
+            (1, vec!["source-ranges".to_owned()]),
+            "a person's listener uses it"
+        );
+        listeners(|lb| lb.listeners.retain(|key, _| key.0 != 9000));
+        let mut product = Some(product);
+        between.change(&testbed, &mut product, || annotate(&testbed, "web", "scheduler", "wlc"));
+        let _product = product.unwrap_or_else(|| start(&testbed, ""));
+        settled().await;
+        assert_eq!((lists(), remembered(&testbed)), (0, Vec::new()), "{between:?}");
     });
 }
 

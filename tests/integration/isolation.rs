@@ -219,6 +219,40 @@ async fn without_a_list_of_access_control_lists_services_follow_their_endpoints_
     assert!(ccm.stop().await.success());
 }
 
+#[test]
+fn a_slow_list_of_access_control_lists_delays_only_the_service_that_needs_its_own() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        let names = ["a", "b", "guarded"];
+        names.iter().for_each(|name| Kind::Classic.expose(&testbed, name, &[80], &[1]));
+        let ranges = json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}});
+        testbed.cluster.patch("Service", "default", "guarded", &ranges).unwrap();
+        testbed.cloud.faults().always("DescribeAccessControlLists", Fault::Slow(Duration::from_secs(9)));
+        let product = Product::start(&testbed, EVERY, &format!("{HASTE}[leader_election]\nenabled = false\n"));
+        let served = || {
+            let is_served = |name: &&&str| address(&testbed.cluster.get("Service", "default", name).unwrap()).is_some();
+            names.iter().filter(is_served).copied().collect::<Vec<_>>()
+        };
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        assert_eq!(served(), ["a", "b"]);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(served(), names);
+        drop(product);
+        let removed = json!({"spec": {"type": "ClusterIP"}});
+        testbed.cluster.patch("Service", "default", "a", &removed).unwrap();
+        point_at(&testbed, "b", &[]);
+        let _next = Product::start(&testbed, EVERY, &format!("{HASTE}[leader_election]\nenabled = false\n"));
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        let backends = Kind::Classic.groups(&testbed).iter().filter(|group| !group.is_empty()).count();
+        assert_eq!(
+            (Kind::Classic.count(&testbed), backends),
+            (2, 1),
+            "what came before the next leader goes on as well"
+        );
+    });
+}
+
 /// The official controller makes such a Service too; here the ranges are in force, since the other list is off.
 #[tokio::test(flavor = "multi_thread")]
 async fn source_ranges_beside_an_access_list_that_is_off_are_in_force_and_stop_nothing() {

@@ -1,6 +1,5 @@
 //! Classic load balancers as a [`Product`]: the reads and writes; what they mean is in [`crate::plan::clb`].
 
-mod access_lists;
 pub(super) mod orphans;
 mod perform;
 mod placements;
@@ -14,7 +13,6 @@ use std::sync::Arc;
 use litemap::LiteMap;
 use tracing::warn;
 
-use self::access_lists::AccessLists;
 use self::placements::Placements;
 use super::execute::has_unknown_outcome;
 use super::pages::Pages;
@@ -36,6 +34,7 @@ use crate::plan::clb::status::{expected_details, expected_ingress};
 use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
+use crate::plan::service::applied::{self, applied};
 use crate::plan::service::backends::{Inputs, KnownNodes};
 use crate::plan::service::group_diff;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
@@ -53,19 +52,16 @@ pub(crate) struct ClassicProduct {
     location: Arc<CloudLocation>,
     instances: Pages<Vec<ObservedInstance>>,
     listeners: Pages<LiteMap<ListenerKey, Box<ObservedListener>>>,
-    pub(super) access_lists: AccessLists,
     placements: Placements,
 }
 
 impl ClassicProduct {
     pub(super) fn new(cloud: &CloudClient, location: Arc<CloudLocation>) -> Self {
-        let slb = cloud.slb.clone();
         Self {
             instances: Pages::default(),
             listeners: Pages::default(),
-            access_lists: AccessLists::new(slb.clone()),
             placements: Placements::default(),
-            slb,
+            slb: cloud.slb.clone(),
             vpc: cloud.vpc.clone(),
             location,
         }
@@ -92,7 +88,8 @@ pub(crate) struct Removal {
     departure: Departure,
     /// Whether the Service stays, so that its user can want the load balancer back.
     stays: bool,
-    has_ranges: bool,
+    /// Whether an access control list may be there.
+    had_ranges: bool,
 }
 
 impl Goal {
@@ -141,7 +138,8 @@ impl Product for ClassicProduct {
             owner: Owner::of(service, settings),
             departure: Departure::of(service),
             stays: !service.deleting,
-            has_ranges: !service.source_ranges.is_empty(),
+            had_ranges: !service.source_ranges.is_empty()
+                || applied(service, applied::CLB).contains(applied::SOURCE_RANGES),
         }))
     }
 
@@ -214,18 +212,6 @@ impl Product for ClassicProduct {
         }
     }
 
-    async fn warm(&self) {
-        self.access_lists.may_exist("", false).await;
-    }
-
-    async fn resolve(&self, goal: &mut Goal) -> Result<(), Fault> {
-        if let Goal::Ensure { desired, .. } = goal {
-            let name = desired.owner.access_list_name();
-            desired.extra.access_list_known = self.access_lists.may_exist(&name, desired.access.is_some()).await;
-        }
-        Ok(())
-    }
-
     async fn read(&self, owner: &Owner, id: &str, due: Due<'_>) -> Result<Observed, Fault> {
         self.read_instance(owner, id, due).await.map(alone)
     }
@@ -265,12 +251,11 @@ impl Product for ClassicProduct {
                 observed.unlisted.clear();
             }
         }
-        if let Goal::Remove(removal) = goal {
-            let name = removal.owner.access_list_name();
-            if self.access_lists.may_exist(&name, removal.has_ranges).await {
-                let found = tolerate(&mut unread, self.find_access_list(&name).await)?;
-                observed.access_list = found.unwrap_or(AccessList::Unknown);
-            }
+        if let Goal::Remove(removal) = goal
+            && removal.had_ranges
+        {
+            let found = tolerate(&mut unread, self.find_access_list(&removal.owner.access_list_name()).await)?;
+            observed.access_list = found.unwrap_or(AccessList::Unknown);
         }
         Ok(Completed { shows_all_made, unread })
     }
@@ -337,7 +322,6 @@ impl Product for ClassicProduct {
 
     async fn forget(&self, owner: &Owner) {
         self.placements.forget(&owner.uid);
-        self.access_lists.forget(&owner.access_list_name()).await;
     }
 
     async fn elastic_addresses(&self, id: &str) -> Result<Vec<String>, Fault> {

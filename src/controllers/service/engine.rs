@@ -197,9 +197,8 @@ impl<P: Product> Engine<P> {
         Self { context, preparer, writer, reporter, texts, deleted }
     }
 
-    /// Reads what many Services need, and identifies the account, so that no Service has to wait for that.
+    /// Identifies the account, so that no Service has to wait for that.
     pub(super) async fn warm(&self) {
-        self.preparer.product.warm().await;
         let nodes = || self.preparer.views.nodes.store.all();
         // Each Service that needs it retries, and reports the fault.
         if !self.preparer.account.recognises(&nodes()).await {
@@ -467,7 +466,7 @@ impl<P: Product> Engine<P> {
     /// Remembers only what is still applied.
     async fn forget_applied(&self, case: &mut Case<P::Observed>, prepared: &Prepared<P>) -> Result<(), ReconcileError> {
         let facts = P::facts(&prepared.goal);
-        let applied = facts.still_applied(&case.state.applied, prepared.sighting.observed.groups());
+        let applied = facts.still_applied(&case.state.applied, &*prepared.sighting.observed);
         self.writer.set_applied(&case.service, &case.state.applied, &applied).await?;
         case.state.applied = applied;
         Ok(())

@@ -230,10 +230,6 @@ impl Product for NetworkProduct {
         }
     }
 
-    async fn resolve(&self, _goal: &mut Goal) -> Result<(), Fault> {
-        Ok(())
-    }
-
     async fn read(&self, owner: &Owner, id: &str, due: Due<'_>) -> Result<Observed, Fault> {
         self.read_instance(owner, id, due).await.map(alone)
     }

@@ -63,7 +63,7 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
                 left_behind(&product, suspects, &services, &settings).await
             };
             add_left_behind(left.await, &mut orphans);
-            match product.access_lists.unclaimed(&services, &settings).await {
+            match product.unclaimed_access_lists(&services, &settings).await {
                 Ok(lists) => orphans.add(lists),
                 Err(fault) => orphans.problems.push(format!("access control lists could not be listed: {fault}")),
             }

@@ -167,7 +167,6 @@ impl<P: Product> Preparer<P> {
         wanted: Wanted<P>,
     ) -> Result<Prepared<P>, ReconcileError> {
         let Wanted { mut goal, references, depth } = wanted;
-        self.product.resolve(&mut goal).await?;
         let is_continued = case.state.known.as_ref().is_some_and(Known::is_recent) && self.is_under_way(case);
         let failed_jobs = self.settle(case).await?;
         // An edit during a job is compared with the cloud once no job is pending.

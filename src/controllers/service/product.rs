@@ -10,7 +10,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use litemap::LiteMap;
 use tokio::time::Instant;
 
 use super::creations::Made;
@@ -20,7 +19,7 @@ use crate::config::Config;
 use crate::fence::Permit;
 use crate::plan::digest;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
-use crate::plan::service::applied::Applied;
+use crate::plan::service::applied::{self, Applied};
 use crate::plan::service::backends::{Inputs, KnownNodes};
 use crate::plan::service::desired::{Desired, ProductModel};
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
@@ -122,14 +121,6 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         ingress: &[Ingress],
         ip_mode: bool,
     ) -> Vec<IngressDetails>;
-
-    /// Reads what many Services need, so that none has to wait for it.
-    fn warm(&self) -> impl Future<Output = ()> + Send {
-        async {}
-    }
-
-    /// Reads what the goal depends on outside of the cluster.
-    fn resolve(&self, goal: &mut Self::Goal) -> impl Future<Output = Result<(), Fault>> + Send;
 
     /// Reads one load balancer, without its parts. A list page may answer where several are `due`; a
     /// [`FaultKind::Gone`](crate::alibaba::FaultKind::Gone) fault proves that it does not exist.
@@ -279,13 +270,17 @@ impl<'a> Facts<'a> {
         Self { is_kept, ..Self::of(owner, departure.reuse.as_deref()) }
     }
 
-    /// What was `applied` and is there still: what is asked for, and server groups of users that hold backends of ours.
-    pub(crate) fn still_applied(&self, applied: &Applied, groups: &LiteMap<String, ObservedGroup>) -> Applied {
+    /// What was `applied` and is there still: what is asked for, what keeps ranges, and server groups of users that hold
+    /// backends of ours.
+    pub(crate) fn still_applied(&self, applied: &Applied, observed: &impl ObservedModel) -> Applied {
         let is_ours = |group: &ObservedGroup| {
             let mut members = group.members().iter();
             group.backends.is_none() || members.any(|backend| self.owner.owns_backend(&backend.description))
         };
-        let held = applied.iter().filter(|item| groups.get(item.as_str()).is_some_and(is_ours));
+        let held = applied.iter().filter(|item| match item.as_str() {
+            applied::SOURCE_RANGES => observed.may_keep_ranges(self.owner),
+            item => observed.groups().get(item).is_some_and(is_ours),
+        });
         held.chain(self.applies).cloned().collect()
     }
 

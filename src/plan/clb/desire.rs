@@ -37,7 +37,6 @@ pub fn desire(inputs: &Inputs<'_>) -> Desired {
     let sources = Sources::new(inputs, &annotations, &rules);
     let extra = ClassicExtra {
         inherited: is_inherited(service),
-        access_list_known: false,
         hostname: annotations.text(Name::Hostname),
         eip: annotations.get(Name::ExternalIpType).is_some(),
     };

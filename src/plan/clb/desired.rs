@@ -43,8 +43,6 @@ impl ProductModel for ClassicModel {
 pub struct ClassicExtra {
     /// Whether the ranges only count if a list of ours keeps them already, see [`is_inherited`](crate::plan::service::handling::is_inherited).
     pub inherited: bool,
-    /// Whether an access control list that carries our name is known to be there, or to have been.
-    pub access_list_known: bool,
     /// Published instead of an address.
     pub hostname: Option<String>,
     /// Whether bound elastic addresses are published.

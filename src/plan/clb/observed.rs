@@ -12,6 +12,7 @@ use super::model::{ListenerFields, ListenerKey};
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::{ListenerFacts, ObservedModel};
 use crate::plan::service::orphans::TaggedInstance;
+use crate::plan::service::ownership::Owner;
 
 /// Everything that planning needs to know of one load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +54,14 @@ impl ObservedModel for Observed {
 
     fn listeners(&self) -> Option<impl Iterator<Item = (ListenerKey, ListenerFacts<'_>)>> {
         Some(self.listeners.as_ref()?.iter().map(|(key, listener)| (*key, listener.facts())))
+    }
+
+    fn may_keep_ranges(&self, owner: &Owner) -> bool {
+        match &self.access_list {
+            AccessList::Unread | AccessList::Absent => false,
+            AccessList::Unknown => true,
+            AccessList::Found(list) => owner.owns_access_list(&list.name, &list.tags),
+        }
     }
 }
 

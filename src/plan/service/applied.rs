@@ -17,7 +17,7 @@ pub const NLB: &str = "alicloud-ccm/applied-nlb";
 pub(crate) const SESSION_AFFINITY: &str = "session-affinity";
 /// Listeners check at `spec.healthCheckNodePort`.
 pub(crate) const NODE_HEALTH_CHECK: &str = "node-health-check";
-/// There is, or may be, a security group for `spec.loadBalancerSourceRanges`.
+/// There is, or may be, an access control list or a security group for `spec.loadBalancerSourceRanges`.
 pub(crate) const SOURCE_RANGES: &str = "source-ranges";
 
 /// What was applied, sorted.

@@ -50,6 +50,11 @@ pub trait ObservedModel: Clone + Debug + Default {
         self.listeners().into_iter().flatten().any(|(_, listener)| listener.group_id == id)
     }
 
+    /// Whether something beside groups and listeners may still keep source ranges for this owner.
+    fn may_keep_ranges(&self, _owner: &Owner) -> bool {
+        false
+    }
+
     /// Whether a listener of this owner takes traffic.
     fn has_running_listener(&self, owner: &Owner) -> bool {
         self.listeners().into_iter().flatten().any(|(_, it)| it.runs && owner.owns_listener(it.description))

@@ -1,15 +1,33 @@
 //! Deleting a classic load balancer or an access control list without an owner.
 
 use std::fmt;
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::ClassicProduct;
 use crate::alibaba::{CloudClient, Fault};
 use crate::controllers::orphan::{Orphan, permit};
 use crate::fence::Fence;
-use crate::plan::service::orphans::{OrphanedAccessList, OrphanedInstance};
+use crate::plan::inputs::ServiceView;
+use crate::plan::provenance::Unclaimed;
+use crate::plan::service::orphans::{OrphanedAccessList, OrphanedInstance, unclaimed_access_lists};
+use crate::plan::service::settings::ServiceSettings;
+
+impl ClassicProduct {
+    /// The access control lists that carry the id of this cluster and that no Service claims.
+    pub(in crate::controllers::service) async fn unclaimed_access_lists(
+        &self,
+        services: &[Arc<ServiceView>],
+        settings: &ServiceSettings,
+    ) -> Result<Vec<Unclaimed<OrphanedAccessList>>, Fault> {
+        let lists = self.slb.list_access_lists().await?;
+        let lists = lists.iter().map(|list| (list.id.as_str(), list.name.as_str(), &list.tags));
+        Ok(unclaimed_access_lists(lists, services, settings))
+    }
+}
 
 /// A classic load balancer whose Service does not exist.
 #[derive(Debug)]

@@ -37,6 +37,7 @@ use crate::plan::inputs::{EndpointsView, Ingress};
 use crate::plan::location::CloudLocation;
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::annotations::values::ValueKind;
+use crate::plan::service::applied;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{LABEL_LB_ID, MARK_TAG, Owner};
@@ -134,7 +135,7 @@ impl Side {
         let cloud = self.client(writes, answered);
         let world = self.seen(world, &cloud).await;
         let Ok(mut desired) = world.desire() else { panic!("it was desired before") };
-        desired.extra.access_list_known = true;
+        desired.applied.insert(applied::SOURCE_RANGES.to_owned());
         let mut goal = Goal::Ensure { desired: Box::new(desired), near_nodes: false };
         let (clb, mut observed) = self.look(&cloud, &mut goal).await;
         let plan = ClassicProduct::diff(&goal, &observed);

@@ -213,10 +213,6 @@ impl Product for Tiny {
         Vec::new()
     }
 
-    async fn resolve(&self, _: &mut Goal) -> Result<(), Fault> {
-        Ok(())
-    }
-
     async fn read(&self, _: &Owner, id: &str, _: Due<'_>) -> Result<Seen, Fault> {
         let gone = || Fault::new("tiny", FaultKind::Gone, "there is none of this name");
         self.list(ListedBy::Name(id)).await?.pop().ok_or_else(gone)

@@ -9,6 +9,7 @@ use crate::plan::clb::desired::{Desired, DesiredAccess};
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields};
 use crate::plan::clb::operation::CreateAccessList;
 use crate::plan::inputs::ServiceView;
+use crate::plan::service::applied;
 use crate::plan::service::desire::{self, SOURCE_RANGES};
 use crate::plan::service::management::ManagementLevel;
 use crate::plan::service::problem::ServiceProblem;
@@ -20,9 +21,14 @@ const MOST_ENTRIES: usize = 300;
 
 /// Adds what the Service asks for. Ranges that let everybody in ask for nothing.
 pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) {
-    if service.source_ranges.is_empty() {
-        return;
+    if !service.source_ranges.is_empty() {
+        add_ranges(desired, service, annotations);
     }
+    let counts = !desired.extra.inherited || desired.applied.contains(applied::SOURCE_RANGES);
+    desired.remember(applied::SOURCE_RANGES, desired.access.is_some() && counts, desired.changes_listeners());
+}
+
+fn add_ranges(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) {
     let given = service.source_ranges.join(",");
     let ignored = |why: String| ServiceProblem::ignored(SOURCE_RANGES, &given, why);
     if annotations.is(Name::AclStatus, "on") {

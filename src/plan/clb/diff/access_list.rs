@@ -13,6 +13,7 @@ use crate::plan::clb::desired::Desired;
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKey};
 use crate::plan::clb::observed::{AccessList, Observed, ObservedAccessList};
 use crate::plan::clb::operation::{Operation, Plan, Step};
+use crate::plan::service::applied;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
@@ -31,7 +32,7 @@ pub(in crate::plan::clb) fn unread(desired: &Desired, observed: &Observed) -> bo
         let silent = |fields: &ListenerFields| !fields.contains_key(&Field::AclStatus);
         desired.listeners.iter().any(|(key, wanted)| silent(&wanted.fields) && used(key).is_some())
     };
-    desired.access.is_some() || desired.extra.access_list_known || attached()
+    desired.access.is_some() || desired.applied.contains(applied::SOURCE_RANGES) || attached()
 }
 
 /// The list, if it is ours.

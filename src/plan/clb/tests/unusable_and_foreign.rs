@@ -9,6 +9,7 @@ use crate::plan::clb::model::{ListenerField, Protocol};
 use crate::plan::clb::observed::{AccessList, CertificateState};
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::clb::teardown::teardown;
+use crate::plan::service::applied;
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
 use crate::plan::service::observed::ObservedModel;
@@ -361,7 +362,7 @@ fn listeners_wait_for_their_list() {
     let mut known = World::new(&[]).desired();
     let served = World::new(&[]).served();
     assert_eq!(known.needs(&served.observed).access_list, None, "nothing tells of one");
-    known.extra.access_list_known = true;
+    known.applied.insert(applied::SOURCE_RANGES.to_owned());
     assert_eq!(known.needs(&served.observed).access_list.as_deref(), Some("k8s/acl/web/default/c1"));
 }
 
