@@ -28,7 +28,7 @@ use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::ListenerKey;
 use crate::plan::clb::needs::MissingReads;
 use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance, ObservedListener};
-use crate::plan::clb::operation::{Operation, ResourceKind};
+use crate::plan::clb::operation::Operation;
 use crate::plan::clb::origins;
 use crate::plan::clb::status::{expected_details, expected_ingress};
 use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
@@ -40,7 +40,7 @@ use crate::plan::service::group_diff;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
-use crate::plan::service::steps::Plan;
+use crate::plan::service::steps::{Part, Plan};
 use crate::plan::service::zones;
 use crate::plan::setting::SettingOrigin;
 
@@ -276,17 +276,16 @@ impl Product for ClassicProduct {
         search: &Search<'_>,
     ) -> Result<(), Fault> {
         let Some(instance) = &mut observed.instance else { return Ok(()) };
-        let touches = |part: ResourceKind| plan.steps.iter().any(|step| step.operation.part() == part);
-        if touches(ResourceKind::Instance) {
+        if plan.touches(Part::Instance) {
             *instance = self.slb.describe_instance(&instance.id).await?;
         }
-        if touches(ResourceKind::Groups) {
+        if plan.touches(Part::Groups) {
             self.list_groups(observed, &search.made).await?;
         }
-        if touches(ResourceKind::Listeners) {
+        if plan.touches(Part::Listeners) {
             observed.listeners = None;
         }
-        if touches(ResourceKind::AccessList) {
+        if plan.touches(Part::Access) {
             observed.access_list = AccessList::Unread;
         }
         self.read_needs(goal, observed, None).await?.pop().map_or(Ok(()), Err)

@@ -31,7 +31,7 @@ use crate::plan::nlb::diff::diff;
 use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::needs::MissingReads;
 use crate::plan::nlb::observed::{Answer, Observed, ObservedInstance, ObservedListener};
-use crate::plan::nlb::operation::{Operation, ResourceKind, Step};
+use crate::plan::nlb::operation::{Operation, Step};
 use crate::plan::nlb::origins;
 use crate::plan::nlb::status::{expected_details, expected_ingress};
 use crate::plan::nlb::teardown::{teardown, teardown_needs};
@@ -40,7 +40,7 @@ use crate::plan::service::group_diff;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, Owner};
 use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
-use crate::plan::service::steps::Plan;
+use crate::plan::service::steps::{Part, Plan};
 use crate::plan::setting::SettingOrigin;
 
 /// The API of network load balancers, and of what they use.
@@ -287,18 +287,17 @@ impl Product for NetworkProduct {
         search: &Search<'_>,
     ) -> Result<(), Fault> {
         let Some(instance) = &mut observed.instance else { return Ok(()) };
-        let touches = |part: ResourceKind| plan.steps.iter().any(|step| step.operation.part() == part);
         // What is joined and left are attributes of the load balancer.
-        if touches(ResourceKind::Instance) || touches(ResourceKind::SecurityGroup) {
+        if plan.touches(Part::Instance) || plan.touches(Part::Access) {
             *instance = self.api.describe_instance(&instance.id).await?;
         }
-        if touches(ResourceKind::Groups) {
+        if plan.touches(Part::Groups) {
             self.list_groups(goal.owner(), observed, search).await?;
         }
-        if touches(ResourceKind::Listeners) {
+        if plan.touches(Part::Listeners) {
             observed.listeners = None;
         }
-        if touches(ResourceKind::SecurityGroup) {
+        if plan.touches(Part::Access) {
             observed.security_groups = None;
         }
         let unread = self.read_needs(goal, observed, &Search { due: None, ..search.clone() }).await?;
@@ -325,7 +324,7 @@ impl Product for NetworkProduct {
 
     async fn perform(&self, write: &Write<'_>, operation: &Operation, observed: &Observed) -> Result<Answer, Fault> {
         let api = self.api.on(write.priority.clone());
-        perform::perform(&perform::Apis { nlb: &api, ecs: &self.ecs }, write, operation, observed).await
+        perform::perform(perform::Apis { nlb: &api, ecs: &self.ecs }, write, operation, observed).await
     }
 }
 

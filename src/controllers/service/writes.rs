@@ -28,8 +28,3 @@ pub(super) fn group_id<'a>(observed: &'a impl ObservedModel, group: &'a GroupRef
 pub(super) fn gone_is_done<T: Default>(fault: Fault) -> Result<T, Fault> {
     if fault.kind == FaultKind::Gone { Ok(T::default()) } else { Err(fault) }
 }
-
-/// An operation was handed to the function of another part: a mistake of this program.
-pub(super) fn misplaced(operation: impl Display) -> Fault {
-    Fault::new("load balancer", FaultKind::Bug, format!("{operation} is no operation of this part of a load balancer"))
-}

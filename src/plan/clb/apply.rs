@@ -11,10 +11,11 @@ use super::observed::{
     AccessList, Observed, ObservedAccessList, ObservedDomainExtension, ObservedInstance, ObservedListener,
     PendingCharge,
 };
-use super::operation::{CreateInstance, Operation, ResourceKind};
+use super::operation::{CreateInstance, Operation};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
+use crate::plan::service::steps::{Operation as _, Part};
 
 /// What the cloud answered to a creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,10 +34,10 @@ impl Observed {
     /// Moves the state forward as the cloud does when an operation succeeds.
     pub fn apply(&mut self, operation: &Operation, made: &CreationAnswer) {
         match operation.part() {
-            ResourceKind::Instance => self.apply_to_instance(operation, made),
-            ResourceKind::Groups | ResourceKind::Backends => self.apply_to_groups(operation, made),
-            ResourceKind::Listeners => self.apply_to_listeners(operation, made),
-            ResourceKind::AccessList => self.apply_to_access_list(operation, made),
+            Part::Instance => self.apply_to_instance(operation, made),
+            Part::Groups | Part::Backends => self.apply_to_groups(operation, made),
+            Part::Listeners => self.apply_to_listeners(operation, made),
+            Part::Access => self.apply_to_access_list(operation, made),
         }
     }
 

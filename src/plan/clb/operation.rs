@@ -10,7 +10,7 @@ use crate::plan::service::features;
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::instance_diff::TagOperations;
 use crate::plan::service::model::{Backend, GroupRef};
-use crate::plan::service::steps::{self, RefusedBackends, Room};
+use crate::plan::service::steps::{self, Part, RefusedBackends};
 use ipnet::IpNet;
 
 /// One write, with everything that its request needs except ids that do not exist yet.
@@ -164,21 +164,6 @@ pub enum Operation {
     },
 }
 
-/// The part of a load balancer that an operation changes, as far as it can be read by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceKind {
-    /// Whether it exists, and its attributes.
-    Instance,
-    /// Which server groups there are.
-    Groups,
-    /// What is in a server group.
-    Backends,
-    /// Listeners, with their domain extensions.
-    Listeners,
-    /// The access control list.
-    AccessList,
-}
-
 /// The steps to the desired state of a load balancer.
 pub type Plan = steps::Plan<Operation>;
 /// One step of a plan.
@@ -219,9 +204,37 @@ impl steps::Operation for Operation {
         }
     }
 
-    fn backends_of(&self) -> Option<&GroupRef> {
+    fn part(&self) -> Part {
         match self {
-            Self::Group(operation) => operation.backends_of(),
+            Self::CreateInstance(_)
+            | Self::DeleteInstance { .. }
+            | Self::SetName { .. }
+            | Self::SetDeleteProtection { .. }
+            | Self::SetModificationProtection { .. }
+            | Self::SetInstanceChargeType { .. }
+            | Self::SetSpec { .. }
+            | Self::SetInternetSpec { .. }
+            | Self::Tag { .. }
+            | Self::Untag { .. } => Part::Instance,
+            Self::CreateGroup { .. } | Self::Group(GroupOperation::DeleteGroup { .. }) => Part::Groups,
+            Self::Group(_) => Part::Backends,
+            Self::CreateAccessList(_)
+            | Self::AddAccessEntries { .. }
+            | Self::RemoveAccessEntries { .. }
+            | Self::DeleteAccessList { .. } => Part::Access,
+            Self::CreateListener { .. }
+            | Self::SetListener { .. }
+            | Self::StartListener { .. }
+            | Self::DeleteListener { .. }
+            | Self::CreateDomainExtension { .. }
+            | Self::SetDomainExtension { .. }
+            | Self::DeleteDomainExtension { .. } => Part::Listeners,
+        }
+    }
+
+    fn of_group(&self) -> Option<&GroupOperation> {
+        match self {
+            Self::Group(operation) => Some(operation),
             _ => None,
         }
     }
@@ -294,13 +307,6 @@ impl steps::Operation for Operation {
             None => (wanted.placements().len() > 1).then(|| format!("The load balancer was made in {placement}")),
         }
     }
-
-    fn room(&self) -> Room {
-        match self {
-            Self::Group(operation) => operation.room(),
-            _ => Room::Neither,
-        }
-    }
 }
 
 impl TagOperations for Operation {
@@ -316,37 +322,6 @@ impl TagOperations for Operation {
 impl From<GroupOperation> for Operation {
     fn from(operation: GroupOperation) -> Self {
         Self::Group(operation)
-    }
-}
-
-impl Operation {
-    /// What it changes.
-    pub const fn part(&self) -> ResourceKind {
-        match self {
-            Self::CreateInstance(_)
-            | Self::DeleteInstance { .. }
-            | Self::SetName { .. }
-            | Self::SetDeleteProtection { .. }
-            | Self::SetModificationProtection { .. }
-            | Self::SetInstanceChargeType { .. }
-            | Self::SetSpec { .. }
-            | Self::SetInternetSpec { .. }
-            | Self::Tag { .. }
-            | Self::Untag { .. } => ResourceKind::Instance,
-            Self::CreateGroup { .. } | Self::Group(GroupOperation::DeleteGroup { .. }) => ResourceKind::Groups,
-            Self::Group(_) => ResourceKind::Backends,
-            Self::CreateAccessList(_)
-            | Self::AddAccessEntries { .. }
-            | Self::RemoveAccessEntries { .. }
-            | Self::DeleteAccessList { .. } => ResourceKind::AccessList,
-            Self::CreateListener { .. }
-            | Self::SetListener { .. }
-            | Self::StartListener { .. }
-            | Self::DeleteListener { .. }
-            | Self::CreateDomainExtension { .. }
-            | Self::SetDomainExtension { .. }
-            | Self::DeleteDomainExtension { .. } => ResourceKind::Listeners,
-        }
     }
 }
 

@@ -10,11 +10,11 @@ use super::model::{CreateLoadBalancer, ListenerField, ListenerFields, ListenerKe
 use super::observed::{
     Answer, GroupDetails, Job, Observed, ObservedInstance, ObservedListener, ObservedRule, ObservedSecurityGroup,
 };
-use super::operation::{Operation, ResourceKind, Step};
+use super::operation::{Operation, Step};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
 use crate::plan::service::observed::ObservedModel;
-use crate::plan::service::steps::{Operation as _, Target};
+use crate::plan::service::steps::{Operation as _, Part, Target};
 
 /// The attribute of security groups, which decides about who may connect.
 pub const SECURITY_GROUPS: &str = "security groups";
@@ -31,10 +31,10 @@ impl Observed {
         // A group that is deleted has no id afterwards.
         let target = self.target_of(operation);
         match operation.part() {
-            ResourceKind::Instance => self.apply_to_instance(operation, answer),
-            ResourceKind::Groups | ResourceKind::Backends => self.apply_to_groups(operation, answer),
-            ResourceKind::Listeners => self.apply_to_listeners(operation, answer),
-            ResourceKind::SecurityGroup => self.apply_to_security_group(operation, answer),
+            Part::Instance => self.apply_to_instance(operation, answer),
+            Part::Groups | Part::Backends => self.apply_to_groups(operation, answer),
+            Part::Listeners => self.apply_to_listeners(operation, answer),
+            Part::Access => self.apply_to_security_group(operation, answer),
         }
         let target = if matches!(operation, Operation::CreateGroup(_)) { self.target_of(operation) } else { target };
         let makes_instance = matches!(operation, Operation::CreateLoadBalancer(_));
@@ -71,7 +71,7 @@ impl Observed {
             | Operation::AddCertificates { listener, .. }
             | Operation::RemoveCertificates { listener, .. } => Some((*listener).into()),
             Operation::DeleteFormerListener { id, .. } => Some(Target::FormerListener(id.clone())),
-            other if other.part() == ResourceKind::Instance => Some(Target::LoadBalancer),
+            other if other.part() == Part::Instance => Some(Target::LoadBalancer),
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ use crate::plan::service::features;
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::instance_diff::TagOperations;
 use crate::plan::service::model::{Backend, GroupRef};
-use crate::plan::service::steps::{self, RefusedBackends, Room};
+use crate::plan::service::steps::{self, Part, RefusedBackends, Room};
 
 /// One write, with everything that its request needs except ids that do not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,21 +181,6 @@ pub enum Operation {
     },
 }
 
-/// The part of a load balancer that an operation changes, as far as it can be read by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceKind {
-    /// Whether it exists, and its attributes.
-    Instance,
-    /// Which server groups there are, and their attributes.
-    Groups,
-    /// What is in a server group.
-    Backends,
-    /// Listeners.
-    Listeners,
-    /// The security group of the source ranges.
-    SecurityGroup,
-}
-
 /// The steps to the desired state of a load balancer.
 pub type Plan = steps::Plan<Operation>;
 /// One step of a plan.
@@ -299,9 +284,43 @@ impl steps::Operation for Operation {
         (tags != wanted.tags).then(less)
     }
 
-    fn backends_of(&self) -> Option<&GroupRef> {
+    fn part(&self) -> Part {
         match self {
-            Self::Group(operation) => operation.backends_of(),
+            Self::CreateLoadBalancer(_)
+            | Self::DeleteLoadBalancer { .. }
+            | Self::SetAttributes { .. }
+            | Self::SetAddressType { .. }
+            | Self::SetIpv6AddressType { .. }
+            | Self::SetZones { .. }
+            | Self::SetProtection { .. }
+            | Self::JoinSecurityGroups { .. }
+            | Self::LeaveSecurityGroups { .. }
+            | Self::AttachBandwidthPackage { .. }
+            | Self::DetachBandwidthPackage { .. }
+            | Self::Tag { .. }
+            | Self::Untag { .. } => Part::Instance,
+            Self::CreateGroup(_)
+            | Self::SetGroup { .. }
+            | Self::UntagGroup { .. }
+            | Self::Group(GroupOperation::DeleteGroup { .. }) => Part::Groups,
+            Self::Group(_) => Part::Backends,
+            Self::CreateListener { .. }
+            | Self::SetListener { .. }
+            | Self::StartListener { .. }
+            | Self::DeleteListener { .. }
+            | Self::DeleteFormerListener { .. }
+            | Self::AddCertificates { .. }
+            | Self::RemoveCertificates { .. } => Part::Listeners,
+            Self::CreateSecurityGroup(_)
+            | Self::AddRules { .. }
+            | Self::RemoveRules { .. }
+            | Self::DeleteSecurityGroup { .. } => Part::Access,
+        }
+    }
+
+    fn of_group(&self) -> Option<&GroupOperation> {
+        match self {
+            Self::Group(operation) => Some(operation),
             _ => None,
         }
     }
@@ -316,61 +335,10 @@ impl steps::Operation for Operation {
         }
     }
 
-    fn adds(&self) -> &[Backend] {
-        match self {
-            Self::Group(operation) => operation.adds(),
-            _ => &[],
-        }
-    }
-
     fn adding(&self, backends: Vec<Backend>) -> Option<Self> {
         match self {
             Self::Group(operation) => operation.adding(backends).map(Self::Group),
             other => Some(other.clone()),
-        }
-    }
-
-    fn room(&self) -> Room {
-        match self {
-            Self::Group(operation) => operation.room(),
-            _ => Room::Neither,
-        }
-    }
-}
-
-impl Operation {
-    /// What it changes.
-    pub const fn part(&self) -> ResourceKind {
-        match self {
-            Self::CreateLoadBalancer(_)
-            | Self::DeleteLoadBalancer { .. }
-            | Self::SetAttributes { .. }
-            | Self::SetAddressType { .. }
-            | Self::SetIpv6AddressType { .. }
-            | Self::SetZones { .. }
-            | Self::SetProtection { .. }
-            | Self::JoinSecurityGroups { .. }
-            | Self::LeaveSecurityGroups { .. }
-            | Self::AttachBandwidthPackage { .. }
-            | Self::DetachBandwidthPackage { .. }
-            | Self::Tag { .. }
-            | Self::Untag { .. } => ResourceKind::Instance,
-            Self::CreateGroup(_)
-            | Self::SetGroup { .. }
-            | Self::UntagGroup { .. }
-            | Self::Group(GroupOperation::DeleteGroup { .. }) => ResourceKind::Groups,
-            Self::Group(_) => ResourceKind::Backends,
-            Self::CreateListener { .. }
-            | Self::SetListener { .. }
-            | Self::StartListener { .. }
-            | Self::DeleteListener { .. }
-            | Self::DeleteFormerListener { .. }
-            | Self::AddCertificates { .. }
-            | Self::RemoveCertificates { .. } => ResourceKind::Listeners,
-            Self::CreateSecurityGroup(_)
-            | Self::AddRules { .. }
-            | Self::RemoveRules { .. }
-            | Self::DeleteSecurityGroup { .. } => ResourceKind::SecurityGroup,
         }
     }
 }

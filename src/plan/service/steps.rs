@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 
+use super::groups::GroupOperation;
 use super::model::{Backend, GroupRef, ListenerRef};
 use super::problem::ServiceProblem;
 
@@ -16,15 +17,23 @@ pub trait Operation: Clone + Display + PartialEq {
     /// The name of what it makes, where the cloud would make a second one if the call is repeated.
     fn makes(&self) -> Option<&str>;
 
+    /// What it changes.
+    fn part(&self) -> Part;
+
+    /// What it does to a server group that exists, if it does nothing else.
+    fn of_group(&self) -> Option<&GroupOperation>;
+
     /// The server group whose backends it changes, if it does nothing else.
-    fn backends_of(&self) -> Option<&GroupRef>;
+    fn backends_of(&self) -> Option<&GroupRef> {
+        self.of_group().and_then(GroupOperation::backends_of)
+    }
 
     /// What to do when the cloud refuses its backends.
     fn refused_backends(&self) -> RefusedBackends<Self>;
 
     /// The backends that it puts into a server group.
     fn adds(&self) -> &[Backend] {
-        &[]
+        self.of_group().map_or(&[], GroupOperation::adds)
     }
 
     /// The same operation, which puts only these of its backends into the group; `None` if nothing is left of it.
@@ -58,7 +67,24 @@ pub trait Operation: Clone + Display + PartialEq {
     }
 
     /// Whether it takes room for backends on the load balancer, or makes some.
-    fn room(&self) -> Room;
+    fn room(&self) -> Room {
+        self.of_group().map_or(Room::Neither, GroupOperation::room)
+    }
+}
+
+/// The part of a load balancer that an operation changes, as far as it can be read by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Whether it exists, and its attributes.
+    Instance,
+    /// Which server groups there are, and their attributes.
+    Groups,
+    /// What is in a server group.
+    Backends,
+    /// Listeners, with their domain extensions.
+    Listeners,
+    /// The access control list, or the security group of the source ranges.
+    Access,
 }
 
 /// What to do when the cloud refuses the backends of an operation.
@@ -160,6 +186,11 @@ impl<O> Default for Plan<O> {
 }
 
 impl<O: Operation> Plan<O> {
+    /// Whether any step changes this part.
+    pub(crate) fn touches(&self, part: Part) -> bool {
+        self.steps.iter().any(|step| step.operation.part() == part)
+    }
+
     /// Adds a step; everything needs the load balancer.
     pub(crate) fn step(
         &mut self,

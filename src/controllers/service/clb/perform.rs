@@ -3,11 +3,12 @@
 use crate::alibaba::Fault;
 use crate::alibaba::slb::{ListenerRequest, NewDomainExtension, Slb};
 use crate::controllers::service::product::Write;
-use crate::controllers::service::writes::{gone_is_done, group_id, load_balancer_id, misplaced, missing};
+use crate::controllers::service::writes::{gone_is_done, group_id, load_balancer_id, missing};
 use crate::plan::clb::apply::CreationAnswer;
 use crate::plan::clb::observed::{AccessList, Observed};
-use crate::plan::clb::operation::{CreateInstance, Operation, ResourceKind};
+use crate::plan::clb::operation::{CreateInstance, Operation};
 use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::model::GroupRef;
 
 /// Makes the one write that the operation is.
 pub(super) async fn perform(
@@ -16,21 +17,67 @@ pub(super) async fn perform(
     operation: &Operation,
     observed: &Observed,
 ) -> Result<CreationAnswer, Fault> {
-    if let Operation::CreateInstance(wanted) = operation {
-        return create_instance(slb, write, wanted).await;
+    let (permit, lb) = (write.permit, || load_balancer_id(observed));
+    let list = || match &observed.access_list {
+        AccessList::Found(list) => Ok(list.id.as_str()),
+        _ => Err(missing("the access control list")),
+    };
+    match operation {
+        Operation::CreateInstance(wanted) => return create_instance(slb, write, wanted).await,
+        Operation::CreateGroup { name, backends } => {
+            return slb.create_group(permit, lb()?, name, backends).await.map(made);
+        }
+        Operation::CreateAccessList(wanted) => return slb.create_access_list(permit, wanted).await.map(made),
+        Operation::CreateDomainExtension { listener, domain, certificate_id } => {
+            let (load_balancer_id, port) = (lb()?, listener.port);
+            let wanted = NewDomainExtension { load_balancer_id, port, domain, certificate_id };
+            return slb.create_domain_extension(permit, wanted).await.map(made);
+        }
+        Operation::DeleteInstance { id } => slb.delete_instance(permit, id).await.or_else(gone_is_done),
+        Operation::SetName { name } => slb.set_name(permit, lb()?, name).await,
+        Operation::SetDeleteProtection { on } => slb.set_delete_protection(permit, lb()?, *on).await,
+        Operation::SetModificationProtection { status, reason } => {
+            slb.set_modification_protection(permit, lb()?, status, reason.as_deref()).await
+        }
+        Operation::SetInstanceChargeType { charge_type, spec } => {
+            slb.set_instance_charge_type(permit, lb()?, charge_type, spec.as_deref()).await
+        }
+        Operation::SetSpec { spec } => slb.set_spec(permit, lb()?, spec).await,
+        Operation::SetInternetSpec { charge_type, bandwidth } => {
+            slb.set_internet_spec(permit, lb()?, charge_type, *bandwidth).await
+        }
+        Operation::Tag { tags } => slb.tag(permit, lb()?, tags).await,
+        Operation::Untag { keys } => slb.untag(permit, lb()?, keys).await,
+        Operation::Group(operation) => change_group(slb, write, operation, observed).await,
+        Operation::CreateListener { listener, description, group, fields } => {
+            let (group_id, fields) = (used(observed, group.as_ref())?, &observed.with_list_id(fields));
+            let request =
+                ListenerRequest { load_balancer_id: lb()?, listener: *listener, description, group_id, fields };
+            slb.create_listener(permit, &request).await
+        }
+        Operation::SetListener { listener, description, group, fields } => {
+            let (group_id, fields) = (used(observed, group.as_ref())?, &observed.sent(*listener, fields));
+            let request =
+                ListenerRequest { load_balancer_id: lb()?, listener: *listener, description, group_id, fields };
+            slb.set_listener(permit, &request).await
+        }
+        Operation::StartListener { listener } => slb.start_listener(permit, lb()?, *listener).await,
+        Operation::DeleteListener { listener } => {
+            slb.delete_listener(permit, lb()?, *listener).await.or_else(gone_is_done)
+        }
+        Operation::SetDomainExtension { id, certificate_id, .. } => {
+            slb.set_domain_extension(permit, id, certificate_id).await
+        }
+        Operation::DeleteDomainExtension { id, .. } => {
+            slb.delete_domain_extension(permit, id).await.or_else(gone_is_done)
+        }
+        Operation::AddAccessEntries { entries, .. } => slb.add_access_entries(permit, list()?, entries).await,
+        Operation::RemoveAccessEntries { entries, .. } => slb.remove_access_entries(permit, list()?, entries).await,
+        Operation::DeleteAccessList { id, .. } => slb.delete_access_list(permit, id).await.or_else(gone_is_done),
     }
-    if operation.part() == ResourceKind::AccessList {
-        return change_access_list(slb, write, operation, observed).await;
-    }
-    let lb = load_balancer_id(observed)?;
-    match operation.part() {
-        ResourceKind::Groups | ResourceKind::Backends => change_group(slb, write, operation, observed).await,
-        ResourceKind::Listeners => change_listener(slb, write, operation, observed).await,
-        ResourceKind::Instance | ResourceKind::AccessList => change_instance(slb, write, operation, lb).await,
-    }
+    .map(|()| CreationAnswer::default())
 }
 
-/// The client token does not depend on the placement: whatever was made under it is the load balancer of the Service.
 async fn create_instance(slb: &Slb, write: &Write<'_>, wanted: &CreateInstance) -> Result<CreationAnswer, Fault> {
     let placement = wanted.placement();
     let vswitch = placement.vswitch.as_deref();
@@ -48,121 +95,24 @@ async fn create_instance(slb: &Slb, write: &Write<'_>, wanted: &CreateInstance) 
     })
 }
 
-async fn change_instance(
-    slb: &Slb,
-    write: &Write<'_>,
-    operation: &Operation,
-    lb: &str,
-) -> Result<CreationAnswer, Fault> {
-    let permit = write.permit;
-    match operation {
-        Operation::DeleteInstance { id } => slb.delete_instance(permit, id).await.or_else(gone_is_done),
-        Operation::SetName { name } => slb.set_name(permit, lb, name).await,
-        Operation::SetDeleteProtection { on } => slb.set_delete_protection(permit, lb, *on).await,
-        Operation::SetModificationProtection { status, reason } => {
-            slb.set_modification_protection(permit, lb, status, reason.as_deref()).await
-        }
-        Operation::SetInstanceChargeType { charge_type, spec } => {
-            slb.set_instance_charge_type(permit, lb, charge_type, spec.as_deref()).await
-        }
-        Operation::SetSpec { spec } => slb.set_spec(permit, lb, spec).await,
-        Operation::SetInternetSpec { charge_type, bandwidth } => {
-            slb.set_internet_spec(permit, lb, charge_type, *bandwidth).await
-        }
-        Operation::Tag { tags } => slb.tag(permit, lb, tags).await,
-        Operation::Untag { keys } => slb.untag(permit, lb, keys).await,
-        other => return Err(misplaced(other)),
-    }
-    .map(|()| CreationAnswer::default())
-}
-
 async fn change_group(
     slb: &Slb,
     write: &Write<'_>,
-    operation: &Operation,
+    operation: &GroupOperation,
     observed: &Observed,
-) -> Result<CreationAnswer, Fault> {
-    let permit = write.permit;
+) -> Result<(), Fault> {
+    let (permit, id) = (write.permit, |group| group_id(observed, group));
     match operation {
-        Operation::CreateGroup { name, backends } => {
-            return slb.create_group(permit, load_balancer_id(observed)?, name, backends).await.map(made);
-        }
-        Operation::Group(GroupOperation::AddBackends { group, backends }) => {
-            slb.add_backends(permit, group_id(observed, group)?, backends).await
-        }
-        Operation::Group(GroupOperation::RemoveBackends { group, backends }) => {
-            slb.remove_backends(permit, group_id(observed, group)?, backends).await
-        }
-        Operation::Group(GroupOperation::SetBackends { group, backends }) => {
-            slb.set_backends(permit, group_id(observed, group)?, backends).await
-        }
-        Operation::Group(GroupOperation::DeleteGroup { id, .. }) => {
-            slb.delete_group(permit, id).await.or_else(gone_is_done)
-        }
-        other => return Err(misplaced(other)),
+        GroupOperation::AddBackends { group, backends } => slb.add_backends(permit, id(group)?, backends).await,
+        GroupOperation::RemoveBackends { group, backends } => slb.remove_backends(permit, id(group)?, backends).await,
+        GroupOperation::SetBackends { group, backends } => slb.set_backends(permit, id(group)?, backends).await,
+        GroupOperation::DeleteGroup { id, .. } => slb.delete_group(permit, id).await.or_else(gone_is_done),
     }
-    .map(|()| CreationAnswer::default())
 }
 
-async fn change_listener(
-    slb: &Slb,
-    write: &Write<'_>,
-    operation: &Operation,
-    observed: &Observed,
-) -> Result<CreationAnswer, Fault> {
-    let (permit, lb) = (write.permit, load_balancer_id(observed)?);
-    match operation {
-        Operation::CreateListener { listener, description, group, fields }
-        | Operation::SetListener { listener, description, group, fields } => {
-            let group_id = group.as_ref().map(|group| group_id(observed, group)).transpose()?;
-            let is_new = matches!(operation, Operation::CreateListener { .. });
-            let fields = &if is_new { observed.with_list_id(fields) } else { observed.sent(*listener, fields) };
-            let request = ListenerRequest { load_balancer_id: lb, listener: *listener, description, group_id, fields };
-            match is_new {
-                true => slb.create_listener(permit, &request).await,
-                false => slb.set_listener(permit, &request).await,
-            }
-        }
-        Operation::StartListener { listener } => slb.start_listener(permit, lb, *listener).await,
-        Operation::DeleteListener { listener } => {
-            slb.delete_listener(permit, lb, *listener).await.or_else(gone_is_done)
-        }
-        Operation::CreateDomainExtension { listener, domain, certificate_id } => {
-            let (load_balancer_id, port) = (lb, listener.port);
-            let wanted = NewDomainExtension { load_balancer_id, port, domain, certificate_id };
-            return slb.create_domain_extension(permit, wanted).await.map(made);
-        }
-        Operation::SetDomainExtension { id, certificate_id, .. } => {
-            slb.set_domain_extension(permit, id, certificate_id).await
-        }
-        Operation::DeleteDomainExtension { id, .. } => {
-            slb.delete_domain_extension(permit, id).await.or_else(gone_is_done)
-        }
-        other => return Err(misplaced(other)),
-    }
-    .map(|()| CreationAnswer::default())
-}
-
-/// The access control list is no part of the load balancer.
-async fn change_access_list(
-    slb: &Slb,
-    write: &Write<'_>,
-    operation: &Operation,
-    observed: &Observed,
-) -> Result<CreationAnswer, Fault> {
-    let permit = write.permit;
-    let id = || match &observed.access_list {
-        AccessList::Found(list) => Ok(list.id.as_str()),
-        _ => Err(missing("the access control list")),
-    };
-    match operation {
-        Operation::CreateAccessList(wanted) => return slb.create_access_list(permit, wanted).await.map(made),
-        Operation::AddAccessEntries { entries, .. } => slb.add_access_entries(permit, id()?, entries).await,
-        Operation::RemoveAccessEntries { entries, .. } => slb.remove_access_entries(permit, id()?, entries).await,
-        Operation::DeleteAccessList { id, .. } => slb.delete_access_list(permit, id).await.or_else(gone_is_done),
-        other => return Err(misplaced(other)),
-    }
-    .map(|()| CreationAnswer::default())
+/// The id of the server group of a listener, if it has one.
+fn used<'a>(observed: &'a Observed, group: Option<&'a GroupRef>) -> Result<Option<&'a str>, Fault> {
+    group.map(|group| group_id(observed, group)).transpose()
 }
 
 fn made(id: String) -> CreationAnswer {

@@ -16,10 +16,10 @@ use crate::plan::clb::needs::MissingReads;
 use crate::plan::clb::observed::{
     AccessList, CertificateState, Observed, ObservedInstance, ObservedListener, PendingCharge,
 };
-use crate::plan::clb::operation::{ResourceKind, Step};
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::Owner;
+use crate::plan::service::steps::Part;
 
 impl ClassicProduct {
     /// The load balancer with this id, as a list shows it or else as it is read by itself: only that proves that there is
@@ -79,8 +79,7 @@ impl ClassicProduct {
         if named.any(|id| !id.is_empty() && !observed.groups.contains_key(id)) {
             return Ok(None);
         }
-        let changes_groups = |step: &Step| step.operation.part() == ResourceKind::Groups;
-        if Self::diff(goal, &observed).steps.iter().any(changes_groups) {
+        if Self::diff(goal, &observed).touches(Part::Groups) {
             let read = observed.groups.clone();
             self.list_groups(&mut observed, &search.made).await?;
             for (id, group) in &mut observed.groups {

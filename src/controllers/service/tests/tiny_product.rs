@@ -24,13 +24,14 @@ use crate::fence::fence;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::service::backends::{Inputs, KnownNodes};
+use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
-use crate::plan::service::model::{GroupRef, ObservedGroup};
+use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::{ListenerFacts, ObservedModel};
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
-use crate::plan::service::steps::{self, Operation, Plan, RefusedBackends, Room, Target};
+use crate::plan::service::steps::{self, Operation, Part, Plan, RefusedBackends, Target};
 use crate::telemetry::alarms::Alarms;
 
 /// A cloud of names, which are there at once and have to be opened before they serve, which waits for a job.
@@ -90,16 +91,16 @@ impl Operation for Step {
         None
     }
 
-    fn backends_of(&self) -> Option<&GroupRef> {
+    fn part(&self) -> Part {
+        Part::Instance
+    }
+
+    fn of_group(&self) -> Option<&GroupOperation> {
         None
     }
 
     fn refused_backends(&self) -> RefusedBackends<Self> {
         RefusedBackends::None
-    }
-
-    fn room(&self) -> Room {
-        Room::Neither
     }
 }
 
