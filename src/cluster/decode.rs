@@ -345,10 +345,12 @@ pub(super) fn endpoints(object: Value) -> Result<EndpointsView, serde_json::Erro
         let ready = subset.addresses.unwrap_or_default().into_iter().map(|address| (address, true));
         let not_ready = subset.not_ready_addresses.unwrap_or_default().into_iter().map(|address| (address, false));
         found.extend(ready.chain(not_ready).filter_map(|(address, ready)| {
+            let (pod, pod_uid) = pod_of(address.target_ref);
             Some(Endpoint {
                 address: address.ip.parse().ok()?,
                 node: address.node_name.map(Arc::from),
-                pod: pod_of(address.target_ref),
+                pod,
+                pod_uid,
                 hostname: address.hostname.map(Arc::from),
                 ready,
                 serving: true,
@@ -417,11 +419,13 @@ pub(super) fn slice(mut object: Value) -> Result<EndpointsView, serde_json::Erro
     let endpoints = endpoints.unwrap_or_default().into_iter().filter_map(|endpoint| {
         let conditions = endpoint.conditions.unwrap_or_default();
         let host = |mut topology: BTreeMap<String, String>| topology.remove("kubernetes.io/hostname");
+        let (pod, pod_uid) = pod_of(endpoint.target_ref);
         Some(Endpoint {
             // Only the first address has a meaning; more than one was never written by Kubernetes itself.
             address: endpoint.addresses.first()?.parse().ok()?,
             node: endpoint.node_name.or_else(|| endpoint.deprecated_topology.and_then(host)).map(&mut shared),
-            pod: pod_of(endpoint.target_ref),
+            pod,
+            pod_uid,
             hostname: endpoint.hostname.map(Arc::from),
             ready: conditions.ready.unwrap_or(true),
             serving: conditions.serving.unwrap_or(true),
@@ -432,9 +436,10 @@ pub(super) fn slice(mut object: Value) -> Result<EndpointsView, serde_json::Erro
     Ok(merge(endpoints.collect()))
 }
 
-/// The name of the pod behind an endpoint.
-fn pod_of(target: Option<core::ObjectReference>) -> Option<Arc<str>> {
-    target.filter(|target| target.kind.as_deref() == Some("Pod"))?.name.map(Arc::from)
+/// Name and uid of the pod behind an endpoint.
+fn pod_of(target: Option<core::ObjectReference>) -> (Option<Arc<str>>, Option<Arc<str>>) {
+    let pod = target.filter(|target| target.kind.as_deref() == Some("Pod")).unwrap_or_default();
+    (pod.name.map(Arc::from), pod.uid.map(Arc::from))
 }
 
 /// All endpoints of a Service, ordered. While slices are rebalanced an endpoint can be in two of them; the better state

@@ -7,6 +7,7 @@
 
 mod action_failures;
 mod annotations;
+mod attached_pods;
 mod availability;
 mod blast_radius;
 mod call_counts;

@@ -365,7 +365,7 @@ async fn pods_are_looked_up_in_batches_and_one_without_interface_delays_no_other
     world.until_quiet(Duration::from_secs(1)).await;
     assert_eq!(world.testbed.cloud.count("DescribeNetworkInterfaces"), 2, "a hundred addresses in a call");
 
-    // One comes whose interface is not there yet, one is outside of the VPC, and one goes: it stays until all are known.
+    // One comes whose interface is not there yet, one is outside of the VPC, and one goes, whose address may be another's soon.
     world.testbed.cluster.create(pod("pod-200", true)).unwrap();
     let mut some = all[1..].to_vec();
     let outside = Endpoint::ready(IpAddr::V4(Ipv4Addr::new(10, 9, 9, 9)), &node);
@@ -385,7 +385,8 @@ async fn pods_are_looked_up_in_batches_and_one_without_interface_delays_no_other
     world
         .until("its pod is reported", |_| lost() == Some(("False".to_owned(), "ServerInvalidServer".to_owned())))
         .await;
-    assert!(backends(&world).keys().any(|(id, _)| id == "eni-1"), "nobody is removed meanwhile");
+    world.until("the dead one is gone", |_| backends(&world).keys().all(|(id, _)| id != "eni-1")).await;
+    assert_eq!(backends(&world).len(), usize::from(PODS), "nobody else is removed meanwhile");
     let asked = |ip: &str| world.testbed.cloud.calls().iter().any(|it| it.parameters.values().any(|value| value == ip));
     assert!(asked("192.168.1.200") && !asked("10.9.9.9"), "no interface of the VPC has an address from outside");
     world

@@ -207,6 +207,7 @@ fn endpoint(address: &str, ready: bool, ports: &[(&str, u16)]) -> Endpoint {
         address: address.parse().unwrap(),
         node: None,
         pod: None,
+        pod_uid: None,
         hostname: None,
         ready,
         serving: true,
@@ -217,7 +218,7 @@ fn endpoint(address: &str, ready: bool, ports: &[(&str, u16)]) -> Endpoint {
 
 #[test]
 fn slices_of_both_versions_say_the_same() {
-    let target = json!({ "kind": "Pod", "name": "p1" });
+    let target = json!({ "kind": "Pod", "name": "p1", "uid": "u1" });
     let ports = json!([{ "name": "http", "port": 8080, "protocol": "TCP" }]);
     let metadata = json!({ "name": "s1", "namespace": "shop", "labels": { "kubernetes.io/service-name": "web" } });
     let one = |endpoint: Value| json!({ "metadata": metadata, "addressType": "IPv4", "ports": ports, "endpoints": [endpoint] });
@@ -227,6 +228,7 @@ fn slices_of_both_versions_say_the_same() {
         endpoints: vec![Endpoint {
             node: Some("n1".into()),
             pod: Some("p1".into()),
+            pod_uid: Some("u1".into()),
             hostname: Some("web-0".into()),
             ..endpoint("10.1.0.5", true, &[("http", 8080)])
         }],
@@ -297,7 +299,7 @@ fn old_endpoints_tell_ready_from_not_ready() {
     let view = endpoints(json!({
         "metadata": { "name": "web", "namespace": "shop" },
         "subsets": [{
-            "addresses": [{ "ip": "10.1.0.6", "hostname": "web-0", "nodeName": "n1", "targetRef": { "kind": "Pod", "name": "p1" } }],
+            "addresses": [{ "ip": "10.1.0.6", "hostname": "web-0", "nodeName": "n1", "targetRef": { "kind": "Pod", "name": "p1", "uid": "u1" } }],
             "notReadyAddresses": [{ "ip": "10.1.0.5" }],
             "ports": [{ "name": "https", "port": 8443 }, { "name": "http", "port": 8080 }]
         }]
@@ -309,6 +311,7 @@ fn old_endpoints_tell_ready_from_not_ready() {
         Endpoint {
             node: Some("n1".into()),
             pod: Some("p1".into()),
+            pod_uid: Some("u1".into()),
             hostname: Some("web-0".into()),
             ..endpoint("10.1.0.6", true, &ports)
         },

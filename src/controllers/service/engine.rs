@@ -20,6 +20,7 @@ use super::find::FindError;
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
 use super::readiness;
+use super::references::OUTSIDE_AGAIN;
 use super::refusals::stocked;
 use super::report::{ReconcileError, ServiceReporter};
 use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING};
@@ -557,10 +558,12 @@ impl<P: Product> Engine<P> {
         let drift = self.preparer.drift.until_next(&case.settings.service);
         let refused = case.state.refusals.again_in(self.preparer.states.budget.pause(&case.service.uid));
         let again = if outcome.execution.put_off { Some(Duration::from_secs(1)) } else { refused };
-        let soonest = [drift, readiness::look_again(waiting_pods), case.state.creations.read_again_in(), again]
-            .into_iter()
-            .flatten()
-            .min();
+        let outside = (!facts.outside.is_empty()).then_some(OUTSIDE_AGAIN);
+        let soonest =
+            [drift, outside, readiness::look_again(waiting_pods), case.state.creations.read_again_in(), again]
+                .into_iter()
+                .flatten()
+                .min();
         let refused = case.state.refusals.report();
         if !refused.is_empty() {
             return Err(ReconcileError::Refused { text: refused, again: soonest.unwrap_or_default() });

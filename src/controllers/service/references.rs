@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use ipnet::IpNet;
-use tokio::sync::OnceCell;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::Views;
@@ -16,12 +18,14 @@ use super::report::ReconcileError;
 use super::state::{Interfaces, ServiceState};
 use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::{Cluster, StoreEntry, WriteFault};
-use crate::plan::inputs::{Endpoint, EndpointsView, ObjectKey, PodView, ServiceView};
+use crate::plan::inputs::{EndpointsView, ObjectKey, PodView, ServiceView};
 use crate::plan::location::CloudLocation;
-use crate::plan::service::backends::Inputs;
+use crate::plan::service::backends::{Inputs, is_inside};
 use crate::plan::service::gates;
 use crate::plan::service::settings::ServiceSettings;
 
+/// After this time, an address outside of the VPC is compared with the blocks of the VPC anew.
+pub(super) const OUTSIDE_AGAIN: Duration = Duration::from_secs(60);
 /// From so many pods on, all pods of the Service are listed instead of each being read.
 const LIST_PODS: usize = 20;
 /// Pods read at once.
@@ -40,7 +44,7 @@ pub(super) struct References {
     /// Addresses that are backends themselves.
     pub(super) attached: BTreeSet<IpAddr>,
     pub(super) interfaces: Arc<Interfaces>,
-    vpc_cidrs: Vec<IpNet>,
+    vpc_cidrs: Arc<[IpNet]>,
 }
 
 impl References {
@@ -66,13 +70,17 @@ pub(super) struct Resolver {
     location: Arc<CloudLocation>,
     views: Views,
     pub(super) candidates: Arc<CandidatePool>,
-    vpc_cidrs: OnceCell<Vec<IpNet>>,
+    /// Blocks of the VPC, and when they were read.
+    vpc_cidrs: Mutex<Option<(Instant, Arc<[IpNet]>)>>,
+    /// Locked while they are read, so that all that need it wait for one call.
+    reading_cidrs: tokio::sync::Mutex<()>,
 }
 
 impl Resolver {
     pub(super) fn new(cluster: Cluster, cloud: CloudClient, location: Arc<CloudLocation>, views: Views) -> Self {
         let candidates = Arc::new(CandidatePool::new(views.clone()));
-        Self { cluster, cloud, location, views, candidates, vpc_cidrs: OnceCell::new() }
+        let (vpc_cidrs, reading_cidrs) = Default::default();
+        Self { cluster, cloud, location, views, candidates, vpc_cidrs, reading_cidrs }
     }
 
     /// Looks up what the Service's goal depends on. Interfaces that are `known` are not asked for again.
@@ -98,7 +106,7 @@ impl Resolver {
             waiting_pods,
             attached,
             interfaces: Arc::default(),
-            vpc_cidrs: Vec::new(),
+            vpc_cidrs: Arc::default(),
         };
         found.interfaces = Arc::new(self.interfaces(&mut found, known).await?);
         Ok(found)
@@ -123,10 +131,9 @@ impl Resolver {
 
     /// Finds the network interfaces of attached pods.
     async fn interfaces(&self, found: &mut References, known: Option<&Interfaces>) -> Result<Interfaces, Fault> {
-        let name = |endpoint: &Endpoint| endpoint.pod.as_deref().map(str::to_owned);
         let attached = found.endpoints.endpoints.iter().filter(|endpoint| found.attached.contains(&endpoint.address));
-        let pods: BTreeMap<IpAddr, Option<String>> =
-            attached.map(|endpoint| (endpoint.address, name(endpoint))).collect();
+        let pods: BTreeMap<IpAddr, Option<Arc<str>>> =
+            attached.map(|endpoint| (endpoint.address, endpoint.pod_uid.clone())).collect();
         let pod_at = |ip: &IpAddr| pods.get(ip).cloned().flatten();
         let mut interfaces = Interfaces::new();
         let mut unknown = Vec::new();
@@ -140,10 +147,9 @@ impl Resolver {
         if unknown.is_empty() {
             return Ok(interfaces);
         }
-        found.vpc_cidrs.clone_from(self.vpc_cidrs().await?);
+        found.vpc_cidrs = self.vpc_cidrs(&unknown).await?;
         // No interface of the VPC can hold an address from outside; asking again and again would be wasted calls.
-        let inside = |ip: &IpAddr| found.vpc_cidrs.is_empty() || found.vpc_cidrs.iter().any(|cidr| cidr.contains(ip));
-        unknown.retain(inside);
+        unknown.retain(|ip| is_inside(&found.vpc_cidrs, *ip));
         if !unknown.is_empty() {
             let resolved = resolve(&self.cloud, &self.location, &unknown).await?;
             interfaces.extend(resolved.into_iter().map(|(ip, interface)| (ip, (pod_at(&ip), interface))));
@@ -151,12 +157,30 @@ impl Resolver {
         Ok(interfaces)
     }
 
-    async fn vpc_cidrs(&self) -> Result<&Vec<IpNet>, Fault> {
-        let read = || async {
-            let vpc = self.cloud.vpc.describe_vpc(&self.location.vpc_id).await?;
-            Ok(vpc.map(|vpc| vpc.cidrs).unwrap_or_default())
+    /// Blocks of the VPC, read again if one of the addresses seems to be outside: the VPC can have got another block.
+    async fn vpc_cidrs(&self, addresses: &[IpAddr]) -> Result<Arc<[IpNet]>, Fault> {
+        let suffices = || {
+            let known = self.vpc_cidrs.lock().clone();
+            let is_recent = |at: Instant| at.elapsed() < OUTSIDE_AGAIN;
+            known.filter(|(at, cidrs)| is_recent(*at) || addresses.iter().all(|ip| is_inside(cidrs, *ip)))
         };
-        self.vpc_cidrs.get_or_try_init(read).await
+        if let Some((_, cidrs)) = suffices() {
+            return Ok(cidrs);
+        }
+        let _reading = self.reading_cidrs.lock().await;
+        if let Some((_, cidrs)) = suffices() {
+            return Ok(cidrs);
+        }
+        let read = self.cloud.vpc.describe_vpc(&self.location.vpc_id).await;
+        let before = self.vpc_cidrs.lock().take();
+        let cidrs: Arc<[IpNet]> = match (read, before) {
+            (Ok(vpc), _) => vpc.map(|vpc| vpc.cidrs).unwrap_or_default().into(),
+            // Addresses inside of what is known need no more.
+            (Err(_), Some((_, before))) => before,
+            (Err(fault), None) => return Err(fault),
+        };
+        *self.vpc_cidrs.lock() = Some((Instant::now(), Arc::clone(&cidrs)));
+        Ok(cidrs)
     }
 
     /// Pods that have the Service's gate and may not have passed it.

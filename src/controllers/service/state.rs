@@ -36,8 +36,9 @@ pub(super) const GROUPS_WITHHELD: &str = "ServerGroupsHeldBack";
 /// without a load balancer is removed, since one may just have been created.
 pub(super) const SECOND_SIGHTING: Duration = Duration::from_secs(10);
 
-/// Network interfaces of directly attached pods: by address, the pod that had it when it was looked up, and the interface.
-pub(super) type Interfaces = BTreeMap<IpAddr, (Option<String>, String)>;
+/// Network interfaces of directly attached pods: by address, the uid of the pod that had it when it was looked up, and the
+/// interface.
+pub(super) type Interfaces = BTreeMap<IpAddr, (Option<Arc<str>>, String)>;
 
 /// The cached state of one Service. `O` is the observed state of its product.
 #[derive(Clone, Debug)]

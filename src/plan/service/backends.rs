@@ -139,7 +139,7 @@ pub(crate) struct PortBackends {
     pub(crate) unresolved: BTreeSet<IpAddr>,
     /// Outside the VPC.
     pub(crate) outside: BTreeSet<IpAddr>,
-    /// Whether backends may be missing.
+    /// Whether nodes or endpoints may be missing.
     pub(crate) incomplete: bool,
 }
 
@@ -237,7 +237,9 @@ impl<'a> BackendSources<'a> {
         let pods: Vec<_> =
             selected.iter().filter_map(|(endpoint, number)| self.attach(endpoint, *number, inputs, found)).collect();
         let lasting = pods.iter().filter(|(_, ending)| !ending).count();
-        let weight = self.weight_of_one(if lasting == 0 { pods.len() } else { lasting });
+        // Weights need no change once the interfaces of the others are known.
+        let all = found.unresolved.len() + if lasting == 0 { pods.len() } else { lasting };
+        let weight = self.weight_of_one(all);
         let weigh = |ending| if ending && lasting > 0 { 0 } else { weight };
         found.backends = pods.into_iter().map(|(key, ending)| (key, weigh(ending))).collect();
     }
@@ -247,7 +249,7 @@ impl<'a> BackendSources<'a> {
         let servers = &self.candidates.servers;
         let pods = selected.iter().filter_map(|(endpoint, number)| self.attach(endpoint, *number, inputs, found));
         let pods: Vec<_> = pods.map(|(key, _)| key).collect();
-        let weight = self.weight_of_one(servers.len() + pods.len());
+        let weight = self.weight_of_one(servers.len() + pods.len() + found.unresolved.len());
         found.backends = pods.into_iter().map(|key| (key, weight)).collect();
         (found.nodes, found.weight) = (servers.clone(), weight);
     }
@@ -275,7 +277,7 @@ impl<'a> BackendSources<'a> {
                 pods.extend(self.attach(endpoint, *number, inputs, found).map(|(key, _)| key));
             }
         }
-        let n = nodes.values().sum::<usize>() + pods.len();
+        let n = nodes.values().sum::<usize>() + pods.len() + found.unresolved.len();
         let total = self.rules.total_weight;
         found.backends.extend(nodes.into_iter().map(|(server, count)| {
             let own = u8::try_from(count.min(100)).unwrap_or(100);
@@ -358,14 +360,15 @@ impl PortBackends {
         if let Some(interface) = inputs.enis.get(&address) {
             return Some(BackendKey::eni(interface, address, port));
         }
-        if inputs.vpc_cidrs.is_empty() || inputs.vpc_cidrs.iter().any(|block| block.contains(&address)) {
-            self.unresolved.insert(address);
-            self.incomplete = true;
-        } else {
-            self.outside.insert(address);
-        }
+        let unplaced = if is_inside(inputs.vpc_cidrs, address) { &mut self.unresolved } else { &mut self.outside };
+        unplaced.insert(address);
         None
     }
+}
+
+/// Whether an address is in the VPC that has these blocks. If none is known, every address counts as inside.
+pub(crate) fn is_inside(cidrs: &[IpNet], address: IpAddr) -> bool {
+    cidrs.is_empty() || cidrs.iter().any(|block| block.contains(&address))
 }
 
 /// `count` of `n` parts of a total weight, at least `least` unless the total is 0.

@@ -282,8 +282,10 @@ impl<M: ProductModel> Desired<M> {
             backends: DesiredBackends::default(),
             incomplete: false,
             withheld: BTreeSet::new(),
+            unplaced: BTreeSet::new(),
         });
         entry.incomplete |= found.incomplete;
+        entry.unplaced.extend(found.unresolved.iter().chain(&found.outside).map(|ip| ip.to_string().into()));
         let key = |key: BackendKey| BackendKey { port: at(key.port), ..key };
         let is_empty = found.backends.is_empty() && found.nodes.is_empty();
         entry.withheld.extend(found.withheld.into_iter().map(key));
@@ -300,6 +302,11 @@ impl<M: ProductModel> Desired<M> {
             entry.backends.nodes.push(NodeBackends { servers, port, weight, description });
         }
         is_empty
+    }
+
+    /// Whether backends may be missing where they should be.
+    pub(crate) fn is_unsure(&self) -> bool {
+        !self.unresolved.is_empty() || self.groups.values().any(DesiredGroup::is_unsure)
     }
 
     /// Whether a group is empty only because its backends could not be determined.

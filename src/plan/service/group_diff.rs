@@ -236,7 +236,7 @@ pub(crate) fn sweep<M: ProductModel>(
     let unread = places.values().filter_map(|place| groups.get(place.id.as_ref()?)).any(|it| it.backends.is_none());
     let unusable = unread || desired.groups.keys().any(|key| !places.contains_key(key));
     let withheld = desired.ports_without_group || desired.problems.withhold_groups();
-    let incomplete = desired.groups.values().any(|wanted| wanted.incomplete);
+    let incomplete = desired.is_unsure();
     if unusable || withheld || incomplete {
         let is_ours = |group: &ObservedGroup| {
             group.members().iter().any(|backend| desired.owner.owns_backend(&backend.description))

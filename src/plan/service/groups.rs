@@ -240,7 +240,7 @@ impl BackendPlanner<'_> {
         let unwanted =
             remote.iter().zip(&counterparts).filter(|(backend, wanted)| wanted.is_none() && is_ours(backend));
         let stale: Vec<BackendKey> = unwanted.map(|(backend, _)| backend.key.clone()).collect();
-        if wanted.incomplete {
+        if wanted.is_unsure() {
             if !stale.is_empty() {
                 plan.withholds_backends = true;
                 let why = "because some of its backends could not be determined";
@@ -248,10 +248,12 @@ impl BackendPlanner<'_> {
             }
             return;
         }
-        let (withheld, stale): (Vec<_>, Vec<_>) = stale.into_iter().partition(|key| wanted.withheld.contains(key));
+        let (withheld, stale): (Vec<_>, Vec<_>) = stale.into_iter().partition(|key| wanted.retains(key));
         if !withheld.is_empty() {
             plan.withholds_backends = true;
-            plan.note(format!("backends stay in {group} whose nodes were seen unready only once"));
+            plan.note(format!(
+                "backends stay in {group} whose nodes were seen unready only once, or whose interfaces are not known"
+            ));
         }
         for operation in self.removals(group, &stale) {
             let reason = format!("{}: no longer a backend", wanted.source);

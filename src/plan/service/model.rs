@@ -84,8 +84,10 @@ pub struct DesiredGroup {
     pub source: String,
     /// Its backends, as far as they are ours.
     pub backends: DesiredBackends,
-    /// Whether backends may be missing here that should be there, so that none is removed or changed.
+    /// Whether nodes or endpoints may be missing, so that no backend is removed or changed.
     pub incomplete: bool,
+    /// Addresses of pods of which no interface is known. Backends stay there, and everywhere while there is no wanted one.
+    pub unplaced: BTreeSet<Box<str>>,
     /// Backends that stay if they are there, although they are not wanted: their nodes were seen unready only once.
     pub withheld: BTreeSet<BackendKey>,
     /// Whether weights of backends that are there are left as they are.
@@ -93,9 +95,19 @@ pub struct DesiredGroup {
 }
 
 impl DesiredGroup {
+    /// Whether its backends could not be determined, as far as something could be taken away for that.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.incomplete || (self.backends.is_empty() && !self.unplaced.is_empty())
+    }
+
     /// Whether it is empty only because its backends could not be determined.
     pub(crate) fn may_be_empty_by_mistake(&self) -> bool {
-        self.backends.is_empty() && (self.incomplete || !self.withheld.is_empty())
+        self.backends.is_empty() && (self.is_unsure() || !self.withheld.is_empty())
+    }
+
+    /// Whether a backend stays if it is there, although it is not wanted.
+    pub(crate) fn retains(&self, key: &BackendKey) -> bool {
+        self.withheld.contains(key) || self.unplaced.contains(&key.server_ip)
     }
 }
 

@@ -156,7 +156,8 @@ controller gives them, with these differences:
 - An event reports an invalid value. What the value is about stays unchanged, or is not created; the controller reconciles the rest.
 - A load balancer that was deleted outside of the cluster is created again, with another DNS name. A listener that was changed there
   is repaired. Without its annotation, the port of health checks is again that of the backends.
-- Pods outside of the VPC are left out, and an event reports them; the other backends of their group are added.
+- Pods outside of the VPC are left out, and an event reports them; the other backends of their group are added. Without another
+  one, the group keeps those that it has. The blocks of the VPC are read again each minute.
 - No listener is created before the load balancer has joined the security groups that the Service asks for.
 - The event `PreservedOnDelete` is written when a load balancer is kept, not before.
 - If the annotation `id` changes to another load balancer, an event asks to create the Service again. Until then the former load

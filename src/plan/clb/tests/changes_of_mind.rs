@@ -39,7 +39,7 @@ prop_compose! {
 /// What is desired, if it is known whole.
 fn sound(world: &World) -> Option<Desired> {
     let desired = world.desire().ok()?;
-    (!desired.groups.values().any(|group| group.incomplete)).then_some(desired)
+    (!desired.is_unsure()).then_some(desired)
 }
 
 /// Brings it about; false if something stands against it.

@@ -10,12 +10,13 @@ use super::{Cloud, ENI, NAME, World, key, leaving, lines, node, pod, port};
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{ListenerField, Protocol};
 use crate::plan::clb::observed::CertificateState;
-use crate::plan::clb::operation::Operation;
+use crate::plan::clb::operation::{Operation, Plan, Step};
 use crate::plan::clb::teardown::{reversible, teardown};
 use crate::plan::inputs::{EndpointsView, Ingress};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{CLUSTER_TAG, MARK_TAG, Owner, REUSE_TAG, UNPROTECTED_TAG};
 
 fn ingress(ip: &str) -> Ingress {
@@ -27,18 +28,35 @@ fn tags(list: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_pod_without_interface_holds_removals_back() {
+fn pods_without_interface_hold_removals_back_while_no_other_is_wanted() {
     let mut world = World::new(&[ENI]);
     let cloud = world.served();
     world.endpoints.endpoints = vec![pod("192.168.64.31", "n1"), pod("10.0.0.1", "n1"), pod("192.168.64.11", "n1")];
     let desired = world.desired();
     assert_eq!(desired.unresolved, BTreeSet::from(["192.168.64.31".parse().unwrap()]));
     assert_eq!(desired.outside, BTreeSet::from(["10.0.0.1".parse().unwrap()]));
+    let removes = |plan: &Plan| match &plan.steps[..] {
+        [Step { operation: Operation::Group(GroupOperation::RemoveBackends { backends, .. }), .. }] => backends.len(),
+        _ => 0,
+    };
     let plan = diff(&desired, &cloud.observed);
-    assert!(plan.steps.is_empty() && plan.notes.len() == 1, "{plan}");
-    world.endpoints.endpoints.remove(0);
-    let plan = diff(&world.desired(), &cloud.observed);
-    assert!(matches!(plan.steps[0].operation, Operation::Group(GroupOperation::RemoveBackends { .. })), "{plan}");
+    assert_eq!((removes(&plan), plan.notes.len()), (2, 0), "{plan}");
+    for without in [1, 0] {
+        let mut alone = world.clone();
+        alone.endpoints.endpoints = vec![world.endpoints.endpoints[without].clone()];
+        let plan = diff(&alone.desired(), &cloud.observed);
+        assert!(plan.steps.is_empty() && plan.notes.len() == 1, "{plan}");
+    }
+    world.endpoints.endpoints.truncate(1);
+    world.endpoints.endpoints.push(pod("192.168.64.11", "n1"));
+    let mut dead = cloud.observed.clone();
+    for group in dead.groups_mut() {
+        let backends = Arc::make_mut(group.backends.as_mut().unwrap());
+        let other = backends.iter_mut().find(|backend| &*backend.key.server_ip != "192.168.64.11").unwrap();
+        other.key.server_ip = "192.168.64.31".into();
+    }
+    let plan = diff(&world.desired(), &dead);
+    assert_eq!((removes(&plan), plan.notes.len()), (1, 1), "one may be that of the pod: {plan}");
 }
 
 #[test]

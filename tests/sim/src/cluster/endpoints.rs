@@ -26,6 +26,8 @@ pub struct Endpoint {
     pub terminating: bool,
     /// Name of the Pod behind it.
     pub pod: Option<String>,
+    /// Its uid, unless it follows from the name.
+    pub uid: Option<String>,
     /// Its name below that of the Service.
     pub hostname: Option<String>,
 }
@@ -41,6 +43,7 @@ impl Endpoint {
             serving: true,
             terminating: false,
             pod: None,
+            uid: None,
             hostname: None,
         }
     }
@@ -58,7 +61,8 @@ impl Endpoint {
     }
 
     fn target(&self, namespace: &str) -> Option<Value> {
-        self.pod.as_ref().map(|pod| json!({ "kind": "Pod", "namespace": namespace, "name": pod }))
+        let uid = |pod: &String| self.uid.clone().unwrap_or_else(|| format!("uid-of-{pod}"));
+        self.pod.as_ref().map(|pod| json!({ "kind": "Pod", "namespace": namespace, "name": pod, "uid": uid(pod) }))
     }
 
     fn address(&self, namespace: &str) -> Value {
