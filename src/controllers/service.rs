@@ -349,7 +349,9 @@ async fn trigger<P: Product>(
     };
     let config = async {
         let mut config = context.config.clone();
-        let relevant = |config: &Config| (P::options(config), config.cloud.clone(), config.controllers.clone());
+        let relevant = |config: &Config| {
+            (settings_of::<P>(config, context.cluster.uid(), &context.location), config.cloud.clone())
+        };
         let mut before = relevant(&config.borrow());
         loop {
             if config.changed().await.is_err() {

@@ -615,3 +615,28 @@ fn the_status_follows_the_host_name_although_another_setting_is_wrong() {
         assert!(ingress()["hostname"].is_null() && ingress()["ip"].is_string(), "{between:?}: {}", ingress());
     });
 }
+
+#[test]
+fn defaults_of_network_load_balancers_count_at_once_for_those_that_exist() {
+    for (key, of) in [("delete_protection", 0), ("modification_protection", 1)] {
+        on_a_clock_of_its_own(0, async {
+            let testbed = testbed(Kind::Network).await;
+            let product = start(&testbed, "");
+            settled().await;
+            let protections = || {
+                testbed.cloud.look(|account| {
+                    let lb = account.nlb.balancers.values().next().unwrap();
+                    [lb.deletion_protection, lb.modification_protection != "NonProtection"]
+                })
+            };
+            assert_eq!(protections(), [true, true]);
+            let quiet = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n";
+            let more = format!("{HASTE}{quiet}[nlb]\n{QUIET}[nlb.defaults]\n{key} = false\n");
+            product.reconfigure(&testbed, EVERY, &more);
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let mut wanted = [true, true];
+            wanted[of] = false;
+            assert_eq!(protections(), wanted, "{key}");
+        });
+    }
+}

@@ -15,7 +15,7 @@ use alicloud_ccm::alibaba::metadata::Metadata;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::alibaba::{CloudClient, location};
 use alicloud_ccm::cluster::Cluster;
-use alicloud_ccm::config::{Origin, checked, load};
+use alicloud_ccm::config::{Config, Origin, checked, load};
 use alicloud_ccm::controllers::registry::{self, CATALOG, CONTROLLERS};
 use alicloud_ccm::controllers::{Clients, Context};
 use alicloud_ccm::fence::fence;
@@ -112,6 +112,7 @@ pub(crate) struct Product {
     stop: CancellationToken,
     /// What it shows as out of sync.
     pub(crate) alarms: Alarms,
+    config: watch::Sender<Arc<Config>>,
 }
 
 impl Drop for Product {
@@ -144,6 +145,8 @@ impl Product {
         let transport: Arc<dyn Transport> = Arc::new(InProcess(testbed.cloud.clone()));
         let alarms = Alarms::default();
         let shown = alarms.clone();
+        let (sender, receiver) = watch::channel(Arc::new(config));
+        let config = receiver.borrow().clone();
         let ended = CancellationToken::new();
         let end = ended.clone();
         let running = tokio::spawn(async move {
@@ -152,7 +155,7 @@ impl Product {
             let location = Arc::new(location::resolve(&config.cloud, &metadata).await.unwrap());
             let cloud = CloudClient::new(transport, &config.cloud, &location.region);
             let jobs = wanted(&config);
-            let (_sender, config) = watch::channel(Arc::new(config));
+            let config = receiver;
             let (keeper, fence) = fence();
             let stop = CancellationToken::new();
             // Ends with this task.
@@ -164,7 +167,12 @@ impl Product {
             end.cancelled().await;
             supervisor.stop().await;
         });
-        Self { running, cloud: testbed.cloud.clone(), stop: ended, alarms: shown }
+        Self { running, cloud: testbed.cloud.clone(), stop: ended, alarms: shown, config: sender }
+    }
+
+    /// Goes on with another configuration for the same controllers.
+    pub(crate) fn reconfigure(&self, testbed: &Testbed, controllers: &[&str], more: &str) {
+        self.config.send_replace(Arc::new(config(testbed, controllers, more, &[])));
     }
 
     /// Stops it in order; gives how long that takes.
