@@ -45,38 +45,40 @@ pub(super) type Concerns = fn(&ServiceView) -> bool;
 pub(super) struct ObjectReflector<V> {
     store: Arc<Store<V>>,
     decode: Decode<V>,
-    listed: Vec<(ObjectKey, V)>,
-    /// Listed but not readable. Such an object exists, so it must not count as deleted.
-    unreadable: HashSet<ObjectKey>,
+    listed: Vec<(ObjectKey, Arc<V>)>,
+    /// Listed, and never decoded. Such an object exists, so it must not count as absent.
+    undecoded: HashSet<ObjectKey>,
 }
 
 impl<V> ObjectReflector<V> {
     pub(super) fn new(store: Arc<Store<V>>, decode: Decode<V>) -> Self {
-        Self { store, decode, listed: Vec::new(), unreadable: HashSet::new() }
+        Self { store, decode, listed: Vec::new(), undecoded: HashSet::new() }
     }
 }
 
 impl<V: StoredView> Reflector for ObjectReflector<V> {
     fn start_list(&mut self) {
         self.listed.clear();
-        self.unreadable.clear();
+        self.undecoded.clear();
     }
 
     fn listed(&mut self, object: Value) {
         let Some(key) = key_of(&object) else { return };
         match (self.decode)(object) {
-            Ok(Some(view)) => self.listed.push((key, view)),
+            Ok(Some(view)) => self.listed.push((key, view.into())),
             Ok(None) => {}
             Err(error) => {
                 warn_unreadable(&key, &error);
-                self.unreadable.insert(key);
+                match self.store.get(&key) {
+                    Some(before) => self.listed.push((key, before)),
+                    None => drop(self.undecoded.insert(key)),
+                }
             }
         }
     }
 
     fn finish_list(&mut self) {
-        let unreadable = std::mem::take(&mut self.unreadable);
-        self.store.reset(std::mem::take(&mut self.listed), &unreadable, HashSet::new());
+        self.store.reset(std::mem::take(&mut self.listed), std::mem::take(&mut self.undecoded));
     }
 
     fn apply(&mut self, object: Value) {
@@ -84,7 +86,12 @@ impl<V: StoredView> Reflector for ObjectReflector<V> {
         match (self.decode)(object) {
             Ok(Some(view)) => self.store.apply(key, view),
             Ok(None) => self.store.delete(&key),
-            Err(error) => warn_unreadable(&key, &error),
+            Err(error) => {
+                warn_unreadable(&key, &error);
+                if self.store.get(&key).is_none() {
+                    self.store.skip(key);
+                }
+            }
         }
     }
 
@@ -214,7 +221,8 @@ impl EndpointsByService {
             Some(only) if objects.len() == 1 => Some(only.clone()),
             _ => {
                 let all = objects.values().flat_map(|object| object.endpoints.iter().cloned());
-                Some(Arc::new(decode::merge(all.collect())))
+                let unknown = objects.values().any(|object| object.unknown);
+                Some(Arc::new(EndpointsView { unknown, ..decode::merge(all.collect()) }))
             }
         }
     }
@@ -234,18 +242,19 @@ impl EndpointsReflector {
         self.services.get(service).is_some_and(|service| (self.concerns)(&service))
     }
 
-    /// Keeps or skips an object, in the list that arrives or in what is known. One that cannot be read says what it said
-    /// before.
+    /// Keeps or skips an object, in the list that arrives or in what is known. One that cannot be decoded says what it said
+    /// before, or that the endpoints are unknown.
     fn put(&mut self, is_listed: bool, service: &ObjectKey, name: ObjectKey, object: Value) {
         let decoded = self.concerns_us(service).then(|| (self.format.decode)(object));
         let before = self.known.kept.get(service).and_then(|objects| objects.get(&name.name)).cloned();
         let target = if is_listed { &mut self.listed } else { &mut self.known };
         match decoded {
             Some(decoded) if !target.skipped.contains_key(service) => {
-                let view = decoded.map(Arc::new).map_err(|error| warn_unreadable(&name, &error));
-                if let Some(view) = view.ok().or(before) {
-                    target.keep(service, name, view);
-                }
+                let view = decoded.map(Arc::new).unwrap_or_else(|error| {
+                    warn_unreadable(&name, &error);
+                    before.unwrap_or_else(|| Arc::new(EndpointsView { unknown: true, ..EndpointsView::default() }))
+                });
+                target.keep(service, name, view);
             }
             _ => target.skip(service, &name.name),
         }
@@ -282,7 +291,7 @@ impl Reflector for EndpointsReflector {
     fn finish_list(&mut self) {
         self.known = std::mem::take(&mut self.listed);
         let views = self.known.kept.keys().filter_map(|service| Some((service.clone(), self.known.merged(service)?)));
-        self.store.reset(views.collect(), &HashSet::new(), self.known.skipped.keys().cloned().collect());
+        self.store.reset(views.collect(), self.known.skipped.keys().cloned().collect());
     }
 
     fn apply(&mut self, object: Value) {
@@ -363,5 +372,5 @@ fn key_of(object: &Value) -> Option<ObjectKey> {
 }
 
 fn warn_unreadable(key: &ObjectKey, error: &serde_json::Error) {
-    warn!(code = "ACCM0727", %key, %error, "an object cannot be read; its previous state stays");
+    warn!(code = "ACCM0727", %key, %error, "an object cannot be decoded; its previous state stays, and nothing is removed for it");
 }

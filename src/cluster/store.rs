@@ -137,6 +137,12 @@ impl<V> Store<V> {
         }
     }
 
+    /// Whether an object exists, of which perhaps no view is kept.
+    #[must_use]
+    pub fn has(&self, key: &ObjectKey) -> bool {
+        !matches!(self.look_up(key), StoreEntry::Absent)
+    }
+
     /// All objects, in the order of their keys.
     #[must_use]
     pub fn all(&self) -> Arc<[Arc<V>]> {
@@ -152,6 +158,12 @@ impl<V> Store<V> {
     #[must_use]
     pub fn len(&self) -> usize {
         self.objects.read().views.len()
+    }
+
+    /// Objects that exist, and of which no view is kept: of a kind of which all are wanted, those that cannot be decoded.
+    #[must_use]
+    pub fn skipped(&self) -> Vec<ObjectKey> {
+        self.objects.read().skipped.iter().cloned().collect()
     }
 
     /// Whether no object exists, not even one that was skipped.
@@ -232,6 +244,7 @@ impl<V: StoredView> Store<V> {
     pub fn skip(&self, key: ObjectKey) {
         let mut objects = self.objects.write();
         let was_kept = objects.remove(&key);
+        objects.deleted.remove(&key);
         objects.skipped.insert(key.clone());
         drop(objects);
         if was_kept {
@@ -252,23 +265,19 @@ impl<V: StoredView> Store<V> {
         }
     }
 
-    /// A whole list arrived: what is neither in `listed` nor in `unreadable` does not exist. `unreadable` names objects that
-    /// were listed but could not be decoded, `skipped` those of which no view is kept.
-    pub fn reset(
-        &self,
-        listed: Vec<(ObjectKey, impl Into<Arc<V>>)>,
-        unreadable: &HashSet<ObjectKey>,
-        skipped: HashSet<ObjectKey>,
-    ) {
+    /// A whole list arrived: what is neither in `listed` nor in `skipped` does not exist. `skipped` names objects of which no
+    /// view is kept.
+    pub fn reset(&self, listed: Vec<(ObjectKey, Arc<V>)>, skipped: HashSet<ObjectKey>) {
         let mut objects = self.objects.write();
         objects.all = None;
-        let present: HashSet<&ObjectKey> = listed.iter().map(|(key, _)| key).chain(unreadable).collect();
+        let present: HashSet<&ObjectKey> = listed.iter().map(|(key, _)| key).collect();
         let mut changed: Vec<ObjectKey> = objects.views.keys().filter(|key| !present.contains(key)).cloned().collect();
         changed.iter().for_each(|key| drop(objects.views.remove(key)));
+        objects.deleted.retain(|key| !skipped.contains(key));
         let before = std::mem::replace(&mut objects.skipped, skipped);
         changed.extend(before.into_iter().filter(|key| !objects.skipped.contains(key) && !present.contains(key)));
         for (key, view) in listed {
-            if objects.put(&key, view.into()) {
+            if objects.put(&key, view) {
                 changed.push(key);
             }
         }
@@ -335,14 +344,14 @@ mod tests {
 
     use super::*;
 
-    fn node(name: &str, version: &str, provider_id: &str) -> (ObjectKey, NodeView) {
+    fn node(name: &str, version: &str, provider_id: &str) -> (ObjectKey, Arc<NodeView>) {
         let view = NodeView {
             name: name.into(),
             resource_version: version.into(),
             provider_id: provider_id.into(),
             ..NodeView::default()
         };
-        (ObjectKey::cluster(name), view)
+        (ObjectKey::cluster(name), Arc::new(view))
     }
 
     fn keys(names: &[&str]) -> BTreeSet<ObjectKey> {
@@ -356,8 +365,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reader_starts_with_all_keys_and_then_sees_changes_only() {
-        let store = Store::new();
-        store.reset(vec![node("a", "1", ""), node("b", "1", "")], &HashSet::new(), HashSet::new());
+        let store = Store::<NodeView>::new();
+        store.reset(vec![node("a", "1", ""), node("b", "1", "")], HashSet::new());
         let mut dirty = store.subscribe();
         assert_eq!(pending(&mut dirty).await, keys(&["a", "b"]));
         assert_eq!(pending(&mut dirty).await, keys(&[]));
@@ -368,8 +377,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_new_version_of_equal_content_is_stored_without_waking_anybody() {
-        let store = Store::new();
-        store.reset(vec![node("a", "1", "x")], &HashSet::new(), HashSet::new());
+        let store = Store::<NodeView>::new();
+        store.reset(vec![node("a", "1", "x")], HashSet::new());
         let mut dirty = store.subscribe();
         pending(&mut dirty).await;
         let (key, view) = node("a", "2", "x");
@@ -379,15 +388,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_relist_misses_counts_as_deleted_unless_it_was_listed_unreadably() {
-        let store = Store::new();
-        store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], &HashSet::new(), HashSet::new());
+    async fn what_a_relist_misses_does_not_exist_any_more() {
+        let store = Store::<NodeView>::new();
+        store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], HashSet::new());
         let mut dirty = store.subscribe();
         pending(&mut dirty).await;
-        store.reset(vec![node("a", "5", "")], &HashSet::from([ObjectKey::cluster("c")]), HashSet::new());
-        assert_eq!(pending(&mut dirty).await, keys(&["b"]));
-        assert!(store.get(&ObjectKey::cluster("b")).is_none());
-        assert!(store.get(&ObjectKey::cluster("c")).is_some());
+        store.reset(vec![node("a", "5", "")], HashSet::from([ObjectKey::cluster("c")]));
+        assert_eq!(pending(&mut dirty).await, keys(&["b", "c"]));
+        assert!(!store.has(&ObjectKey::cluster("b")));
+        assert!(store.has(&ObjectKey::cluster("c")) && store.get(&ObjectKey::cluster("c")).is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -395,7 +404,7 @@ mod tests {
         let (a, b) = (ObjectKey::cluster("a"), ObjectKey::cluster("b"));
         let store = Store::<NodeView>::new();
         assert!(store.is_empty());
-        store.reset(vec![node("a", "1", "")], &HashSet::new(), HashSet::from([b.clone()]));
+        store.reset(vec![node("a", "1", "")], HashSet::from([b.clone()]));
         let mut dirty = store.subscribe();
         assert_eq!(pending(&mut dirty).await, keys(&["a"]), "b is still to be read");
         assert_eq!((store.look_up(&b), store.len()), (StoreEntry::Skipped, 1));
@@ -409,29 +418,29 @@ mod tests {
         store.delete(&a);
         assert_eq!((pending(&mut dirty).await, store.look_up(&a)), (keys(&["a"]), StoreEntry::Absent));
         store.skip(b.clone());
-        store.reset(Vec::<(ObjectKey, NodeView)>::new(), &HashSet::new(), HashSet::new());
+        store.reset(Vec::new(), HashSet::new());
         assert_eq!((pending(&mut dirty).await, store.look_up(&b)), (keys(&["b"]), StoreEntry::Absent));
     }
 
     #[test]
     fn only_a_deletion_that_was_watched_counts_as_one() {
-        let store = Store::new();
+        let store = Store::<NodeView>::new();
         let deleted = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-        store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], &HashSet::new(), HashSet::new());
+        store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], HashSet::new());
         store.delete(&ObjectKey::cluster("a"));
-        store.reset(vec![node("c", "2", "")], &HashSet::new(), HashSet::new());
+        store.reset(vec![node("c", "2", "")], HashSet::new());
         assert_eq!(store.deleted(), deleted(&["a"]), "b is only missing");
         let (key, view) = node("a", "3", "");
         store.apply(key.clone(), view);
         assert_eq!(store.deleted(), deleted(&[]), "it is back");
         store.delete(&key);
-        store.reset(vec![node("a", "4", "")], &HashSet::new(), HashSet::new());
+        store.reset(vec![node("a", "4", "")], HashSet::new());
         assert_eq!(store.deleted(), deleted(&[]), "it is back");
     }
 
     #[tokio::test(start_paused = true)]
     async fn every_reader_has_its_own_set() {
-        let store = Store::new();
+        let store = Store::<NodeView>::new();
         let (mut first, mut second) = (store.subscribe(), store.subscribe());
         let (key, view) = node("a", "1", "");
         store.apply(key.clone(), view);
@@ -454,7 +463,7 @@ mod tests {
         store.apply(key, view);
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert!(!waiting.is_finished());
-        store.reset(Vec::<(ObjectKey, NodeView)>::new(), &HashSet::new(), HashSet::new());
+        store.reset(Vec::new(), HashSet::new());
         waiting.await.unwrap();
         assert!(store.synced().now_or_never().is_some());
     }

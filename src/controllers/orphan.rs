@@ -8,8 +8,11 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::alibaba::{CloudClient, Fault};
+use crate::cluster::Store;
 use crate::fence::{Fence, Permit};
+use crate::plan::inputs::ObjectKey;
 use crate::plan::provenance::Unclaimed;
+use crate::telemetry::alarms::named;
 
 /// The longest time that one write may take.
 const LONGEST_WRITE: Duration = Duration::from_secs(30);
@@ -47,6 +50,20 @@ impl Orphans {
     pub(super) fn add<T: Orphan + 'static>(&mut self, found: impl IntoIterator<Item = Unclaimed<T>>) {
         let found = found.into_iter();
         self.found.extend(found.map(|one| one.map(|what| Arc::new(what) as Arc<dyn Orphan>)));
+    }
+}
+
+/// All objects, by which to judge what has no owner.
+///
+/// # Errors
+/// Some cannot be decoded, and may be owners: which, in words.
+pub(super) fn owners<V>(store: &Store<V>) -> Result<Arc<[Arc<V>]>, String> {
+    let undecoded: Vec<String> = store.skipped().iter().map(ObjectKey::to_string).collect();
+    match undecoded.is_empty() {
+        true => Ok(store.all()),
+        false => {
+            Err(format!("{} cannot be decoded, and may be the owner", named(undecoded.iter().map(String::as_str))))
+        }
     }
 }
 

@@ -303,6 +303,10 @@ impl Views {
             Some(report::NO_NODES)
         } else if is_published && self.endpoints.store.is_empty() {
             Some(report::NO_ENDPOINTS)
+        } else if !self.nodes.store.skipped().is_empty()
+            || self.endpoints.store.get(&service.key).is_some_and(|endpoints| endpoints.unknown)
+        {
+            Some(report::UNDECODED)
         } else if *facts.unready == UnreadyNodes::All {
             Some(report::BLACKOUT)
         } else {

@@ -81,6 +81,7 @@ mod traces;
 mod translations;
 mod type_changes;
 mod unreadable_answers;
+mod unreadable_objects;
 mod unready_nodes;
 mod untrusted_input;
 mod volume_labels;

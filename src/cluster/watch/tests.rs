@@ -342,8 +342,19 @@ async fn an_object_that_cannot_be_read_neither_stops_the_rest_nor_counts_as_dele
     server.event("MODIFIED", &node("b", "6", "y"));
     assert_eq!(next(&mut dirty).await, nodes(&["b"]));
     server.event("ERROR", &json!({ "code": 410, "reason": "Expired", "message": "too old" }));
-    assert_eq!(next(&mut dirty).await, nodes(&["b"]), "listed with its older content");
+    assert_eq!(next(&mut dirty).await, nodes(&["b", "c"]), "one is listed with its older content, the other is gone");
     assert_eq!(handle.store.get(&ObjectKey::cluster("a")).unwrap().provider_id, "x");
+    settle().await;
+    assert!(!handle.store.has(&ObjectKey::cluster("c")), "the second list lacks it");
+    server.event("ADDED", &broken("c"));
+    settle().await;
+    assert_eq!(handle.store.skipped(), [ObjectKey::cluster("c")]);
+    server.event("DELETED", &broken("c"));
+    settle().await;
+    assert_eq!((handle.store.skipped(), handle.store.deleted()), (Vec::new(), ["c".to_owned()].into()));
+    server.event("ADDED", &broken("c"));
+    settle().await;
+    assert_eq!(handle.store.deleted(), BTreeSet::new(), "it is back");
 }
 
 #[tokio::test(start_paused = true)]

@@ -112,7 +112,9 @@ impl ZoneReader<'_> {
             StoreEntry::Absent => (!endpoints.store.is_empty()).then(Arc::default),
             StoreEntry::Skipped => None,
         };
-        Ok(desire(all.iter().map(AsRef::as_ref), endpoints, &nodes.store.all(), &rules))
+        let mut wanted = desire(all.iter().map(AsRef::as_ref), endpoints, &nodes.store.all(), &rules);
+        wanted.unknown.extend(services.store.skipped().into_iter().chain(nodes.store.skipped()));
+        Ok(wanted)
     }
 
     /// Every record of the zone.

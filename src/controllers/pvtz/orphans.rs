@@ -25,8 +25,8 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
         Ok((rules, _, records)) => {
             let Watches { services, nodes, .. } = &watches;
             let exists = |owner: &ObjectKey| match owner.namespace.as_str() {
-                "" => nodes.store.is_empty() || nodes.store.get(owner).is_some(),
-                _ => services.store.get(owner).is_some(),
+                "" => nodes.store.is_empty() || nodes.store.has(owner),
+                _ => services.store.has(owner),
             };
             // The remark is made of the uid.
             let ours = |what| Unclaimed { what, provenance: Provenance::ThisCluster };

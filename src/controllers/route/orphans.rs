@@ -8,7 +8,7 @@ use super::tables;
 use crate::alibaba::{CloudClient, Fault};
 use crate::config::Config;
 use crate::controllers::Clients;
-use crate::controllers::orphan::{Orphan, Orphans, permit};
+use crate::controllers::orphan::{Orphan, Orphans, owners, permit};
 use crate::fence::Fence;
 use crate::plan::route::entry::RouteItem;
 use crate::plan::route::mark::RouteCluster;
@@ -19,19 +19,21 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
     let Clients { cluster, cloud, location } = clients;
     let nodes = cluster.nodes();
     tokio::join!(nodes.store.synced(), cluster.identify());
-    let nodes = nodes.store.all();
-    let mut orphans = Orphans::default();
-    if nodes.is_empty() {
-        // Every cluster has a node: a list without any is a broken list.
-        orphans.problems.push("the API server shows no node at all; no route is judged".to_owned());
-        return orphans;
-    }
-    match tables::all_tables(cloud, location, config).await {
-        Ok(tables) => {
-            let cluster = RouteCluster { id: config.cloud.cluster_id.clone(), uid: cluster.uid().to_owned() };
-            orphans.add(unclaimed_routes(&tables, &nodes, &cluster));
+    let found = async {
+        let nodes = owners(&nodes.store)?;
+        if nodes.is_empty() {
+            // Every cluster has a node: a list without any is a broken list.
+            return Err("the API server shows no node at all".to_owned());
         }
-        Err(fault) => orphans.problems.push(format!("routes could not be listed: {fault}")),
+        let tables = tables::all_tables(cloud, location, config).await;
+        let tables = tables.map_err(|fault| format!("routes could not be listed: {fault}"))?;
+        let cluster = RouteCluster { id: config.cloud.cluster_id.clone(), uid: cluster.uid().to_owned() };
+        Ok(unclaimed_routes(&tables, &nodes, &cluster))
+    };
+    let mut orphans = Orphans::default();
+    match found.await {
+        Ok(found) => orphans.add(found),
+        Err(why) => orphans.problems.push(format!("no route is judged: {why}")),
     }
     orphans
 }

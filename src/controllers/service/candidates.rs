@@ -88,15 +88,20 @@ impl CandidatePool {
             return shared.candidates.clone();
         }
         kept.forget(key);
-        let shared = kept.by_rules.entry(rules.nodes.clone()).or_insert_with(|| SharedCandidates {
-            candidates: Arc::new(Candidates::new(rules.nodes.clone(), &store.all())),
-            services: BTreeMap::new(),
-            changed: BTreeSet::new(),
-            concerns_all: false,
+        let shared = kept.by_rules.entry(rules.nodes.clone()).or_insert_with(|| {
+            let mut candidates = Arc::new(Candidates::new(rules.nodes.clone(), &store.all()));
+            candidates.update(&[], lacks_nodes(store, &rules.nodes));
+            let (services, changed) = (BTreeMap::new(), BTreeSet::new());
+            SharedCandidates { candidates, services, changed, concerns_all: false }
         });
         shared.services.insert(key.clone(), rules.mode);
         shared.candidates.clone()
     }
+}
+
+/// Pods that are backends themselves do not depend on a node that cannot be decoded.
+fn lacks_nodes(store: &Store<NodeView>, rules: &NodeRules) -> bool {
+    store.is_empty() || !rules.pods_only && !store.skipped().is_empty()
 }
 
 impl KeptCandidates {
@@ -107,8 +112,8 @@ impl KeptCandidates {
             return;
         }
         let nodes: Vec<_> = dirty.iter().map(|key| (key.name.as_str(), store.get(key))).collect();
-        for shared in self.by_rules.values_mut() {
-            let now = shared.candidates.update(&nodes, store.is_empty());
+        for (rules, shared) in &mut self.by_rules {
+            let now = shared.candidates.update(&nodes, lacks_nodes(store, rules));
             shared.changed.extend(now.names);
             shared.concerns_all |= now.concerns_all;
         }

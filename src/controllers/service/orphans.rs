@@ -21,7 +21,7 @@ use super::{Clients, Context, NLB, Views, settings_of};
 use crate::alibaba::Fault;
 use crate::cluster::{Regarding, event_code};
 use crate::config::Config;
-use crate::controllers::orphan::Orphans;
+use crate::controllers::orphan::{Orphans, owners};
 use crate::controllers::reporter::tell_withheld;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::provenance::{Provenance, Unclaimed, shared_id};
@@ -139,7 +139,8 @@ async fn unclaimed<P: Product>(clients: &Clients, config: &Config, product: &P) 
     let Clients { cluster, location, .. } = clients;
     let services = cluster.services();
     tokio::join!(services.store.synced(), cluster.identify());
-    let services = services.store.all();
+    let services = owners(&services.store)
+        .map_err(|why| format!("nothing of the controller {} is judged: {why}", P::CONTROLLER))?;
     // Every cluster has at least the Service of its own API server: a list without any is a broken list.
     if services.is_empty() && !cluster.lists_any_service().await {
         return Err(format!(
@@ -160,7 +161,11 @@ pub(super) async fn watch<P: Product>(context: &Context, product: &P, views: &Vi
     let mut before = UnclaimedInstances::new();
     loop {
         let settings = settings_of::<P>(&context.config.borrow(), context.cluster.uid(), &context.location);
-        let pause = match owned(product, &views.services.store.all(), &settings).await {
+        let look = async {
+            let services = owners(&views.services.store)?;
+            owned(product, &services, &settings).await.map_err(|fault| fault.to_string())
+        };
+        let pause = match look.await {
             Ok(Owned { unclaimed, listed }) => {
                 let unclaimed = UnclaimedInstances::from_iter(unclaimed);
                 // Only what two lists in a row show: a Service may have come or gone while the first was made.
@@ -174,8 +179,13 @@ pub(super) async fn watch<P: Product>(context: &Context, product: &P, views: &Vi
                 before = unclaimed;
                 pause
             }
-            Err(fault) => {
-                warn!(code = "ACCM0763", controller = P::CONTROLLER, %fault, "load balancers could not be listed to see whether all have a Service");
+            Err(why) => {
+                warn!(
+                    code = "ACCM0763",
+                    controller = P::CONTROLLER,
+                    why,
+                    "whether all load balancers have a Service could not be seen"
+                );
                 Some(AGAIN)
             }
         };

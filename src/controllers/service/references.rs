@@ -114,8 +114,7 @@ impl Resolver {
 
     /// Whether neither the watch nor the API server itself shows the Service.
     pub(super) async fn has_vanished(&self, service: &ObjectKey) -> bool {
-        let is_watched = !matches!(self.views.services.store.look_up(service), StoreEntry::Absent);
-        !is_watched && matches!(self.cluster.read_service(service).await, Ok(None))
+        !self.views.services.store.has(service) && matches!(self.cluster.read_service(service).await, Ok(None))
     }
 
     fn endpoints(&self, service: &ServiceView) -> Result<Arc<EndpointsView>, ReconcileError> {

@@ -119,6 +119,10 @@ pub(super) const NO_NODES: &str = "The API server shows no node at all, so no ba
 pub(super) const NO_ENDPOINTS: &str = "The API server shows no endpoints of any Service, not even of its own, so no backend is \
                         removed: they may still serve. To remove them on purpose, delete the Service";
 
+/// What is said when it is not known which backends serve, as an object cannot be decoded.
+pub(super) const UNDECODED: &str = "A node, or endpoints of the Service, cannot be decoded, so no backend is removed: it may still serve. \
+                        The log names the object (ACCM0727)";
+
 /// What is said when every node is unready at once.
 pub(super) const BLACKOUT: &str = "Not one of the nodes that may serve is ready, so no backend is removed: they may still serve. To remove \
                         them on purpose, label the nodes node.kubernetes.io/exclude-from-external-load-balancers, or \

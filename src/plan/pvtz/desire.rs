@@ -30,7 +30,7 @@ pub struct NamingRules {
 pub struct WantedRecords {
     /// Every record.
     pub records: BTreeSet<RecordContent>,
-    /// Services of which not enough is known: their records stay as they are.
+    /// Services and nodes of which not enough is known: their records stay as they are.
     pub unknown: BTreeSet<ObjectKey>,
     /// Whether the API server shows no node: the records of all nodes stay as they are.
     pub unknown_nodes: bool,

@@ -193,8 +193,8 @@ impl<'a> BackendSources<'a> {
 
     /// Backends of a port.
     pub(crate) fn of(&self, port: &ServicePort, inputs: &Inputs<'_>) -> PortBackends {
-        let Candidates { no_nodes, blackout, .. } = *self.candidates;
-        let incomplete = no_nodes || blackout || self.no_endpoints;
+        let Candidates { lacks_nodes, blackout, .. } = *self.candidates;
+        let incomplete = lacks_nodes || blackout || self.no_endpoints;
         let mut found = PortBackends { incomplete, ..PortBackends::default() };
         let selected = self.selected(port);
         match self.rules.mode {

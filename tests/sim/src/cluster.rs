@@ -290,6 +290,15 @@ impl Cluster {
         writes::delete(&mut self.shared.store.lock(), target, &Value::Null).map(|_| ())
     }
 
+    /// Writes an object as an API server with another idea of its kind would: a field has a value that no client can decode.
+    pub fn spoil(&self, kind: &str, namespace: &str, name: &str) {
+        let key = Key::new(resource(kind), namespace, name);
+        let mut store = self.shared.store.lock();
+        let Some(mut object) = store.get(&key).map(|object| Value::clone(object)) else { return };
+        object["metadata"]["ownerReferences"] = json!("nonsense");
+        store.put(key, object);
+    }
+
     /// Version of the last write.
     pub fn resource_version(&self) -> u64 {
         self.shared.store.lock().version()

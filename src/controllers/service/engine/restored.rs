@@ -1,6 +1,7 @@
 //! Services that were restored from a backup: their load balancers carry the mark of another UID.
 
 use super::{Case, Engine, ReconcileError};
+use crate::controllers::orphan::owners;
 use crate::controllers::service::find::FindError;
 use crate::controllers::service::left_behind::read_marks;
 use crate::controllers::service::product::Product;
@@ -33,7 +34,7 @@ impl<P: Product> Engine<P> {
             let uid = instance.tags.get(CLUSTER_UID_TAG);
             !owner.is_of_other_cluster(instance.tags) && uid.is_some_and(|uid| *uid == owner.cluster_uid)
         });
-        let services = self.preparer.views.services.store.all();
+        let Ok(services) = owners(&self.preparer.views.services.store) else { return Ok(None) };
         let is_claimed = services.iter().any(|service| default_name(marked_uid(service)) == *mark);
         let is_named = !observed.groups_of_listeners(owner).is_empty() && observed.other_owners(owner).is_empty();
         let uid = mark.chars().skip(1).collect();

@@ -70,8 +70,9 @@ pub struct Candidates {
     pub(super) unready: Vec<Arc<str>>,
     /// What is said of those that are no backends.
     pub(super) warnings: Vec<ServiceProblem>,
-    /// Whether nodes are missing altogether, which no cluster with pods has.
-    pub(super) no_nodes: bool,
+    /// Whether it is not known which nodes there are: not one is shown, which no cluster with pods has, or one that may be a
+    /// backend cannot be decoded.
+    pub(super) lacks_nodes: bool,
     /// Whether there are nodes that may serve, but not one of them is ready.
     pub(super) blackout: bool,
 }
@@ -96,8 +97,12 @@ impl Candidates {
         candidates
     }
 
-    /// Looks again at nodes that changed, by name; `None` if one is gone. `no_nodes` if none is left.
-    pub fn update(self: &mut Arc<Self>, nodes: &[(&str, Option<Arc<NodeView>>)], no_nodes: bool) -> ChangedCandidates {
+    /// Looks again at nodes that changed, by name; `None` if one is gone. `lacks_nodes` if it is not known which there are.
+    pub fn update(
+        self: &mut Arc<Self>,
+        nodes: &[(&str, Option<Arc<NodeView>>)],
+        lacks_nodes: bool,
+    ) -> ChangedCandidates {
         let now = |node: &Option<Arc<NodeView>>| {
             node.as_ref().and_then(|node| Candidate::of(node, &self.rules).map(Arc::new))
         };
@@ -106,10 +111,10 @@ impl Candidates {
             .map(|(name, node)| (*name, now(node)))
             .filter(|(name, now)| self.nodes.get(*name) != now.as_ref())
             .collect();
-        if changed.is_empty() && no_nodes == self.no_nodes {
+        if changed.is_empty() && lacks_nodes == self.lacks_nodes {
             return ChangedCandidates::default();
         }
-        let before = (self.no_nodes, self.blackout);
+        let before = (self.lacks_nodes, self.blackout);
         let this = Arc::make_mut(self);
         let mut names = Vec::new();
         for (name, now) in changed {
@@ -120,12 +125,12 @@ impl Candidates {
                 None => drop(this.nodes.remove(&name)),
             }
         }
-        this.sum_up(no_nodes);
-        ChangedCandidates { names, concerns_all: before != (this.no_nodes, this.blackout) }
+        this.sum_up(lacks_nodes);
+        ChangedCandidates { names, concerns_all: before != (this.lacks_nodes, this.blackout) }
     }
 
-    fn sum_up(&mut self, no_nodes: bool) {
-        self.no_nodes = no_nodes;
+    fn sum_up(&mut self, lacks_nodes: bool) {
+        self.lacks_nodes = lacks_nodes;
         let mut may_serve = self.nodes.values().filter(|it| it.may_serve).peekable();
         self.blackout = may_serve.peek().is_some() && !may_serve.any(|it| it.is_ready);
         let (ready, unready): (Vec<_>, Vec<_>) =
@@ -222,7 +227,7 @@ mod tests {
     fn the_first_node_and_the_last_ready_one_concern_all() {
         let (first, second) = (node("n1", "i-1"), node("n2", "i-2"));
         let mut candidates = Arc::new(Candidates::new(NodeRules::default(), &[]));
-        assert!(candidates.no_nodes);
+        assert!(candidates.lacks_nodes);
         let changes: [(&str, Option<Arc<NodeView>>, bool); 6] = [
             ("n1", Some(first.clone()), true),
             ("n2", Some(second.clone()), false),
