@@ -14,6 +14,7 @@ pub mod needs;
 pub mod observed;
 pub mod operation;
 pub mod origins;
+mod product;
 pub mod status;
 pub mod teardown;
 #[cfg(test)]

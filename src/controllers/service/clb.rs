@@ -16,33 +16,26 @@ use tracing::warn;
 use self::placements::Placements;
 use super::execute::has_unknown_outcome;
 use super::pages::Pages;
-use super::product::{Completed, Due, Facts, ListedBy, Product, Search, Write};
+use super::product::{Completed, Due, ListedBy, Product, Search, Write};
 use super::tolerance::{fails_alone, tolerate};
 use crate::alibaba::slb::Slb;
 use crate::alibaba::vpc::{VSwitch, Vpc};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::plan::clb::apply::CreationAnswer;
 use crate::plan::clb::desire;
-use crate::plan::clb::desired::Desired;
-use crate::plan::clb::diff::diff;
+use crate::plan::clb::desired::ClassicModel;
 use crate::plan::clb::model::ListenerKey;
-use crate::plan::clb::needs::MissingReads;
 use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance, ObservedListener};
 use crate::plan::clb::operation::Operation;
-use crate::plan::clb::origins;
-use crate::plan::clb::status::{expected_details, expected_ingress};
-use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
-use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
+use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
-use crate::plan::service::applied::{self, applied};
-use crate::plan::service::backends::{Inputs, KnownNodes};
-use crate::plan::service::group_diff;
-use crate::plan::service::handling::{Departure, LoadBalancerKind};
+use crate::plan::service::backends::KnownNodes;
+use crate::plan::service::goal;
+use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::{Part, Plan};
 use crate::plan::service::zones;
-use crate::plan::setting::SettingOrigin;
 
 /// The API of classic load balancers, and what saves calls to it.
 #[derive(Debug)]
@@ -69,47 +62,10 @@ impl ClassicProduct {
 }
 
 /// What a Service asks for.
-#[derive(Debug)]
-pub(crate) enum Goal {
-    /// This load balancer.
-    Ensure {
-        desired: Box<Desired>,
-        /// Whether nothing says in which vSwitches a new one is to be.
-        near_nodes: bool,
-    },
-    /// That nothing of the Service is left.
-    Remove(Box<Removal>),
-}
-
-/// A Service whose load balancer is to go.
-#[derive(Debug)]
-pub(crate) struct Removal {
-    owner: Owner,
-    departure: Departure,
-    /// Whether the Service stays, so that its user can want the load balancer back.
-    stays: bool,
-    /// Whether an access control list may be there.
-    had_ranges: bool,
-}
-
-impl Goal {
-    fn owner(&self) -> &Owner {
-        match self {
-            Self::Ensure { desired, .. } => &desired.owner,
-            Self::Remove(removal) => &removal.owner,
-        }
-    }
-
-    fn needs(&self, observed: &Observed) -> MissingReads {
-        match self {
-            Self::Ensure { desired, .. } => desired.needs(observed),
-            Self::Remove(removal) => teardown_needs(&removal.owner, &removal.departure, observed),
-        }
-    }
-}
+pub(crate) type Goal = goal::Goal<ClassicModel>;
 
 impl Product for ClassicProduct {
-    type Goal = Goal;
+    type Model = ClassicModel;
     type Observed = Observed;
     type Operation = Operation;
     type Answer = CreationAnswer;
@@ -127,89 +83,8 @@ impl Product for ClassicProduct {
         desire::addresses_to_resolve(service, nodes, endpoints, settings)
     }
 
-    fn desire(inputs: &Inputs<'_>) -> Goal {
-        let desired = Box::new(desire::desire(inputs));
-        let near_nodes = inputs.settings.place_near_nodes && desired.instance.is_vswitch_open();
-        Goal::Ensure { desired, near_nodes }
-    }
-
-    fn removal(service: &ServiceView, settings: &ServiceSettings) -> Goal {
-        Goal::Remove(Box::new(Removal {
-            owner: Owner::of(service, settings),
-            departure: Departure::of(service),
-            stays: !service.deleting,
-            had_ranges: !service.source_ranges.is_empty()
-                || applied(service, applied::CLB).contains(applied::SOURCE_RANGES),
-        }))
-    }
-
-    fn facts(goal: &Goal) -> Facts<'_> {
-        match goal {
-            Goal::Remove(removal) => Facts::leaving(&removal.owner, &removal.departure),
-            Goal::Ensure { desired, .. } => Facts { publishes_elastic: desired.extra.eip, ..Facts::wanting(desired) },
-        }
-    }
-
-    fn origins(service: &ServiceView, settings: &ServiceSettings, goal: &Goal) -> Vec<SettingOrigin> {
-        match goal {
-            Goal::Ensure { desired, .. } => origins::origins(service, settings, desired),
-            Goal::Remove(_) => Vec::new(),
-        }
-    }
-
-    fn departure(goal: &mut Goal) -> Option<&mut Departure> {
-        match goal {
-            Goal::Ensure { .. } => None,
-            Goal::Remove(removal) => Some(&mut removal.departure),
-        }
-    }
-
-    fn vanished(goal: &mut Goal) -> Option<&mut Vec<Owner>> {
-        match goal {
-            Goal::Ensure { desired, .. } => Some(&mut desired.vanished),
-            Goal::Remove(_) => None,
-        }
-    }
-
-    fn diff(goal: &Goal, observed: &Observed) -> Plan<Operation> {
-        match goal {
-            Goal::Ensure { desired, .. } => diff(desired, observed),
-            Goal::Remove(removal) => {
-                let plan = teardown(&removal.owner, &removal.departure, observed);
-                if removal.stays { reversible(plan) } else { plan }
-            }
-        }
-    }
-
-    fn follow(goal: &Goal, observed: &Observed) -> Plan<Operation> {
-        match goal {
-            Goal::Ensure { desired, .. } => group_diff::follow(desired, observed, true),
-            Goal::Remove(_) => Plan::default(),
-        }
-    }
-
     fn apply(observed: &mut Observed, operation: &Operation, answer: &CreationAnswer) {
         observed.apply(operation, answer);
-    }
-
-    fn ingress(goal: &Goal, observed: &Observed, elastic: &[String]) -> Vec<Ingress> {
-        match (goal, &observed.instance) {
-            (Goal::Ensure { desired, .. }, Some(instance)) => expected_ingress(desired, instance, elastic),
-            _ => Vec::new(),
-        }
-    }
-
-    fn ingress_details(
-        service: &ServiceView,
-        goal: &Goal,
-        observed: &Observed,
-        ingress: &[Ingress],
-        ip_mode: bool,
-    ) -> Vec<IngressDetails> {
-        match goal {
-            Goal::Ensure { desired, .. } => expected_details(service, desired, observed, ingress, ip_mode),
-            Goal::Remove(_) => Vec::new(),
-        }
     }
 
     async fn read(&self, owner: &Owner, id: &str, due: Due<'_>) -> Result<Observed, Fault> {
@@ -294,14 +169,14 @@ impl Product for ClassicProduct {
     /// In zones and vSwitches near the nodes, those with more nodes first; in a zone the vSwitch with more free addresses, and
     /// at last the one that this instance is in.
     async fn place(&self, goal: &mut Goal, nodes: &[Arc<NodeView>]) -> Result<(), Fault> {
-        let Goal::Ensure { desired, near_nodes } = goal else { return Ok(()) };
+        let Some(desired) = goal.desired_mut() else { return Ok(()) };
         let (uid, stated) = (desired.owner.uid.clone(), desired.instance.create.clone());
         if let Some(repeated) = self.placements.repeated(&uid, &stated) {
             desired.instance.create = repeated;
             return Ok(());
         }
         desired.choose_zones(nodes);
-        if *near_nodes {
+        if desired.extra.near_nodes {
             let vswitch_ids = &mut desired.instance.create.vswitch_ids;
             match self.vpc.describe_vswitches(&self.location.vpc_id).await {
                 Ok(found) => {

@@ -248,7 +248,7 @@ impl<P: Product> Engine<P> {
         }
         self.take_over_restated(case).await?;
         let wanted = self.preparer.wanted(case).await?;
-        case.state.applied.extend(P::facts(&wanted.goal).applies.iter().cloned());
+        case.state.applied.extend(wanted.goal.facts().applies.iter().cloned());
         if !self.writer.add_finalizer(&mut case.service, &case.state.applied).await? {
             return Ok(ReconcileResult::RequeueAfter(SECOND_SIGHTING));
         }
@@ -320,7 +320,7 @@ impl<P: Product> Engine<P> {
         let before = case.state.known.take();
         if !steps.is_empty() {
             let lock = match prepared.lock.take() {
-                None => self.preparer.locks.lock(P::facts(&prepared.goal).named).await,
+                None => self.preparer.locks.lock(prepared.goal.facts().named).await,
                 lock => lock,
             };
             // Until the outcome is certain, no observed state is stored: the reconcile can be cancelled.
@@ -337,7 +337,7 @@ impl<P: Product> Engine<P> {
                     namespace: number_of(&case.service.key.namespace),
                     ..Priority::default()
                 },
-                stocked: stocked(P::facts(&prepared.goal).groups, sighting.observed.groups()),
+                stocked: stocked(prepared.goal.facts().groups, sighting.observed.groups()),
                 most_refused: if is_new { 1 } else { REFUSED_IN_A_RUN },
             };
             let before = Inventory::of(&*sighting.observed);
@@ -362,7 +362,7 @@ impl<P: Product> Engine<P> {
         execution.failures.refused.extend(unread.into_iter().map(read));
         let again = case.state.refusals.note(std::mem::take(&mut execution.refused_backends));
         self.preparer.states.budget.spend(&case.service.uid, again);
-        let (groups, observed) = (P::facts(&prepared.goal).groups, &prepared.sighting.observed);
+        let (groups, observed) = (prepared.goal.facts().groups, &prepared.sighting.observed);
         // Backends of a pending job are not in the group yet.
         execution.failures.look_again = P::look_again(observed);
         let is_under_way = execution.failures.look_again.is_some();
@@ -421,7 +421,7 @@ impl<P: Product> Engine<P> {
         {
             self.reporter.repaired(&case.service, id, &execution.done);
         }
-        let facts = P::facts(&prepared.goal);
+        let facts = prepared.goal.facts();
         let withheld = self.preparer.views.withheld_backends(&case.service, &facts);
         let withheld = withheld.filter(|_| prepared.plan.withholds_backends);
         self.withhold(case, BACKENDS_WITHHELD, withheld);
@@ -457,7 +457,7 @@ impl<P: Product> Engine<P> {
             // A pending job can fail.
             return Ok(());
         }
-        let facts = P::facts(&outcome.prepared.goal);
+        let facts = outcome.prepared.goal.facts();
         let groups = outcome.prepared.sighting.observed.groups();
         let registration = readiness::registration(&facts, groups, references, outcome.is_complete());
         let written = readiness::write(&self.writer, &case.service, references, registration).await;
@@ -466,7 +466,7 @@ impl<P: Product> Engine<P> {
 
     /// Remembers only what is still applied.
     async fn forget_applied(&self, case: &mut Case<P::Observed>, prepared: &Prepared<P>) -> Result<(), ReconcileError> {
-        let facts = P::facts(&prepared.goal);
+        let facts = prepared.goal.facts();
         let applied = facts.still_applied(&case.state.applied, &*prepared.sighting.observed);
         self.writer.set_applied(&case.service, &case.state.applied, &applied).await?;
         case.state.applied = applied;
@@ -485,7 +485,7 @@ impl<P: Product> Engine<P> {
             return Err(ReconcileError::Unsettled(*again));
         }
         let (goal, observed, service) = (&prepared.goal, &*prepared.sighting.observed, &Arc::clone(&case.service));
-        let facts = P::facts(goal);
+        let facts = goal.facts();
         let is_incomplete = !execution.failures.is_empty() || !prepared.plan.problems.is_empty();
         // The other load balancer serves until this one does.
         let takes_over = P::KIND.takes_over(service);
@@ -550,7 +550,7 @@ impl<P: Product> Engine<P> {
 
     /// When the Service is reconciled again although nothing changes.
     fn next_look(&self, case: &Case<P::Observed>, outcome: &Outcome<P>) -> Result<ReconcileResult, ReconcileError> {
-        let facts = P::facts(&outcome.prepared.goal);
+        let facts = outcome.prepared.goal.facts();
         if !facts.unresolved.is_empty() {
             return Err(ReconcileError::Unresolved(facts.unresolved.clone()));
         }
@@ -589,7 +589,7 @@ impl<P: Product> Engine<P> {
         if !execution.failures.is_empty() || !prepared.plan.problems.is_empty() {
             return Err(failure(&execution, &prepared.plan.problems));
         }
-        let facts = P::facts(&prepared.goal);
+        let facts = prepared.goal.facts();
         if let Some(wait) = case.state.creations.settles_in().filter(|wait| facts.named.is_some() && !wait.is_zero()) {
             // A recent creation may still appear on a load balancer that stays.
             return Err(ReconcileError::Unsettled(wait));
@@ -615,7 +615,7 @@ impl<P: Product> Engine<P> {
         case: &Case<P::Observed>,
         prepared: &Prepared<P>,
     ) -> Result<(), ReconcileError> {
-        let facts = P::facts(&prepared.goal);
+        let facts = prepared.goal.facts();
         let is_deleted = facts.named.is_none() && !facts.is_kept && !case.service.deleting;
         let unnamed = |id: &&str| *id != P::KIND.label(&case.service);
         if let Some(id) = prepared.sighting.observed.id().filter(unnamed).filter(|_| is_deleted) {

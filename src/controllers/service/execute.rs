@@ -15,8 +15,9 @@ use super::product::{CreationToken, Product, Write};
 use super::refusals::RefusedCall;
 use crate::alibaba::{Fault, FaultKind, Priority, Purpose};
 use crate::fence::{Fence, NotLeading, WRITE_TIME};
+use crate::plan::service::group_operation::{RefusedBackends, Room};
 use crate::plan::service::observed::ObservedModel;
-use crate::plan::service::steps::{Operation, RefusedBackends, Room, Step, Target};
+use crate::plan::service::steps::{Operation, Step, Target};
 use crate::telemetry::activity;
 
 /// After so many refused additions it is likely that most backends are refused: each alone then costs fewer calls than halves.
@@ -409,7 +410,7 @@ mod tests {
     use super::*;
     use crate::plan::nlb::model::GroupFields;
     use crate::plan::nlb::operation::Operation as Write;
-    use crate::plan::service::groups::GroupOperation;
+    use crate::plan::service::group_operation::GroupOperation;
     use crate::plan::service::model::{Backend, BackendKey, BackendKind, GroupRef, ListenerRef};
 
     fn step(operation: Write, target: &Target, needs: &[&Target]) -> Step<Write> {

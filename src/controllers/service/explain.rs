@@ -26,12 +26,12 @@ impl ServiceDetails {
     pub(super) fn of<P: Product>(case: &Case<P::Observed>, prepared: &Prepared<P>) -> Self {
         let (goal, observed) = (&prepared.goal, &*prepared.sighting.observed);
         // Where a user's load balancer is named, nothing can be made from nothing.
-        let from_nothing = P::facts(goal).named.is_none().then(|| P::diff(goal, &P::Observed::default()));
+        let from_nothing = goal.facts().named.is_none().then(|| goal.diff(&P::Observed::default()));
         let steps = from_nothing.iter().flat_map(|plan| &plan.steps);
         Self {
             wanted: steps.map(|step| step.operation.to_string()).collect(),
             found: found(P::KIND, &case.settings.region, observed),
-            settings: P::origins(&case.service, &case.settings, goal),
+            settings: goal.origins(&case.service, &case.settings),
         }
     }
 }

@@ -9,6 +9,7 @@ use super::tolerance::{fails_alone, tolerate};
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
 use crate::plan::provenance::Unclaimed;
+use crate::plan::service::goal::Goal;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::orphans::{OrphanedInstance, unclaimed};
 use crate::plan::service::ownership::{CLUSTER_UID_TAG, MARK_TAG, Owner};
@@ -144,8 +145,8 @@ async fn marked<P: Product>(product: &P, owner: &Owner) -> Result<Vec<P::Observe
 }
 
 /// Whether what was observed is the load balancer that the goal is about.
-pub(super) fn is_about<P: Product>(goal: &P::Goal, observed: &P::Observed) -> bool {
-    observed.tagged().is_some_and(|instance| P::facts(goal).is_about(&instance))
+pub(super) fn is_about<P: Product>(goal: &Goal<P::Model>, observed: &P::Observed) -> bool {
+    observed.tagged().is_some_and(|instance| goal.facts().is_about(&instance))
 }
 
 /// Load balancers that carry the id of this cluster.

@@ -21,6 +21,7 @@ use crate::fence::Fence;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::provenance::{Provenance, Unclaimed};
 use crate::plan::service::annotations::{AnnotationKey, FORCE_OVERRIDE_LISTENERS, ID};
+use crate::plan::service::goal::Goal;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::orphans::may_have_one;
 use crate::plan::service::ownership::REUSE_TAG;
@@ -60,8 +61,8 @@ pub(super) async fn named_by_marks<P: Product>(product: &P, settings: &ServiceSe
             Err(fault) if fault.kind == FaultKind::Gone => continue,
             read => read?,
         };
-        let goal = P::removal(&ServiceView::default(), settings);
-        found.extend(observed.other_owners(P::facts(&goal).owner).into_keys().map(|service| Suspect {
+        let goal = Goal::<P::Model>::removal(&ServiceView::default(), settings);
+        found.extend(observed.other_owners(goal.facts().owner).into_keys().map(|service| Suspect {
             load_balancer: id.to_owned(),
             service,
             uid: String::new(),
@@ -122,13 +123,13 @@ async fn removal<P: Product>(
     service: &ServiceView,
     settings: &ServiceSettings,
 ) -> Result<(P::Observed, Plan<P::Operation>), Fault> {
-    let goal = P::removal(service, settings);
-    let facts = P::facts(&goal);
+    let goal = Goal::<P::Model>::removal(service, settings);
+    let facts = goal.facts();
     let mut observed = product.read(facts.owner, facts.named.unwrap_or_default(), None).await?;
     let search = Search { label: "", made: Made::default(), due: None };
     let unread = product.complete(&goal, &mut observed, None, &search).await?.unread.pop();
     unread.map_or(Ok(()), Err)?;
-    let plan = P::diff(&goal, &observed);
+    let plan = goal.diff(&observed);
     Ok((observed, plan))
 }
 

@@ -15,6 +15,7 @@ use crate::plan::location::CloudLocation;
 use crate::plan::nlb::annotations::Name;
 use crate::plan::service::annotations::{self, AnnotationName as _, ID, LEGACY_PREFIX, PREFIX};
 use crate::plan::service::backends::Inputs;
+use crate::plan::service::goal::Goal;
 use crate::plan::service::handling::{Departure, Handling, LoadBalancerKind};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
@@ -98,9 +99,9 @@ fn allocate_node_ports(service: &mut ServiceView) {
 }
 
 /// What the Service asks for, as far as it says that by itself.
-pub(super) fn desire_alone<P: Product>(service: &ServiceView, settings: &ServiceSettings) -> P::Goal {
+pub(super) fn desire_alone<P: Product>(service: &ServiceView, settings: &ServiceSettings) -> Goal<P::Model> {
     let (nodes, endpoints, enis): ([Arc<NodeView>; 0], _, _) = ([], EndpointsView::default(), BTreeMap::new());
-    P::desire(&Inputs {
+    Goal::desire(&Inputs {
         service,
         nodes: &nodes,
         endpoints: &endpoints,
@@ -115,15 +116,15 @@ pub(super) fn desire_alone<P: Product>(service: &ServiceView, settings: &Service
 /// `service` is `written` with what nodes decide.
 fn of<P: Product>(written: &ServiceView, service: &ServiceView, settings: &ServiceSettings) -> Linted {
     let goal = desire_alone::<P>(service, settings);
-    let plan = P::diff(&goal, &P::Observed::default());
+    let plan = goal.diff(&P::Observed::default());
     let is_named = Departure::of(service).reuse.is_some();
     let is_judged = |problem: &ServiceProblem| !is_named || problem.field != ID.full();
     Linted {
         kind: Some(P::KIND),
         // Whether the user's load balancer is there is for the cloud to say.
-        settings: P::origins(written, settings, &goal),
+        settings: goal.origins(written, settings),
         errors: plan.problems.into_iter().filter(is_judged).collect(),
-        warnings: P::facts(&goal).warnings.iter().chain(&plan.warnings).cloned().collect(),
+        warnings: goal.facts().warnings.iter().chain(&plan.warnings).cloned().collect(),
         steps: match is_named {
             true => Vec::new(),
             false => plan.steps.iter().map(|step| format!("{}  # {}", step.operation, step.reason)).collect(),

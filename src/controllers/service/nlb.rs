@@ -14,34 +14,27 @@ use std::time::Duration;
 
 use litemap::LiteMap;
 
-use self::placement::Placement;
 use super::pages::Pages;
-use super::product::{Completed, Due, Facts, ListedBy, Product, Search, Settled, Write};
+use super::product::{Completed, Due, ListedBy, Product, Search, Settled, Write};
 use super::tolerance::tolerate;
 use crate::alibaba::ecs::Ecs;
 use crate::alibaba::nlb::{ListedGroup, Nlb as Api};
 use crate::alibaba::vpc::Vpc;
 use crate::alibaba::{CloudClient, Fault};
 use crate::config::Config;
-use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
+use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::nlb::desire;
-use crate::plan::nlb::desired::Desired;
-use crate::plan::nlb::diff::diff;
+use crate::plan::nlb::desired::NetworkModel;
 use crate::plan::nlb::model::ListenerKey;
-use crate::plan::nlb::needs::MissingReads;
 use crate::plan::nlb::observed::{Answer, Observed, ObservedInstance, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Step};
-use crate::plan::nlb::origins;
-use crate::plan::nlb::status::{expected_details, expected_ingress};
-use crate::plan::nlb::teardown::{teardown, teardown_needs};
-use crate::plan::service::backends::{Inputs, KnownNodes};
-use crate::plan::service::group_diff;
-use crate::plan::service::handling::{Departure, LoadBalancerKind};
+use crate::plan::service::backends::KnownNodes;
+use crate::plan::service::goal;
+use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, Owner};
-use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
+use crate::plan::service::settings::{ServiceOptions, ServiceSettings, state_enough_zones};
 use crate::plan::service::steps::{Part, Plan};
-use crate::plan::setting::SettingOrigin;
 
 /// The API of network load balancers, and of what they use.
 #[derive(Debug)]
@@ -72,48 +65,13 @@ impl NetworkProduct {
 }
 
 /// What a Service asks for.
-#[derive(Debug)]
-pub(crate) enum Goal {
-    /// This load balancer, with what else decides about it.
-    Ensure(Box<Desired>, Hints),
-    /// That nothing of the Service is left.
-    Remove(Owner, Departure),
-}
-
-/// What the Service and the configuration say besides.
-#[derive(Debug)]
-pub(crate) struct Hints {
-    /// Where a load balancer is made if nothing else says where.
-    placement: Placement,
-    /// Whether there was a security group of ours when the Service was last in sync.
-    had_security_group: bool,
-}
-
-impl Goal {
-    fn owner(&self) -> &Owner {
-        match self {
-            Self::Ensure(desired, _) => &desired.owner,
-            Self::Remove(owner, _) => owner,
-        }
-    }
-
-    fn needs(&self, observed: &Observed) -> MissingReads {
-        match self {
-            Self::Ensure(desired, hints) => {
-                let mut needs = desired.needs(observed);
-                needs.security_groups |= hints.had_security_group && observed.security_groups.is_none();
-                needs
-            }
-            Self::Remove(owner, departure) => teardown_needs(owner, departure, observed),
-        }
-    }
-}
+pub(crate) type Goal = goal::Goal<NetworkModel>;
 
 /// Most servers in one call. Source: the documentation of `AddServersToServerGroup`.
 const MOST_SERVERS: usize = 200;
 
 impl Product for NetworkProduct {
-    type Goal = Goal;
+    type Model = NetworkModel;
     type Observed = Observed;
     type Operation = Operation;
     type Answer = Answer;
@@ -141,58 +99,6 @@ impl Product for NetworkProduct {
         desire::addresses_to_resolve(service, nodes, endpoints, settings)
     }
 
-    fn desire(inputs: &Inputs<'_>) -> Goal {
-        let had_security_group = inputs.service.labels.contains_key(LABEL_SECURITY_GROUP);
-        let hints = Hints { placement: Placement::of(inputs.settings), had_security_group };
-        Goal::Ensure(Box::new(desire::desire(inputs)), hints)
-    }
-
-    fn removal(service: &ServiceView, settings: &ServiceSettings) -> Goal {
-        Goal::Remove(Owner::of_network_load_balancer(service, settings), Departure::of(service))
-    }
-
-    fn facts(goal: &Goal) -> Facts<'_> {
-        match goal {
-            Goal::Remove(owner, departure) => Facts::leaving(owner, departure),
-            Goal::Ensure(desired, _) => Facts::wanting(desired),
-        }
-    }
-
-    fn origins(service: &ServiceView, settings: &ServiceSettings, goal: &Goal) -> Vec<SettingOrigin> {
-        match goal {
-            Goal::Ensure(desired, _) => origins::origins(service, settings, desired),
-            Goal::Remove(..) => Vec::new(),
-        }
-    }
-
-    fn departure(goal: &mut Goal) -> Option<&mut Departure> {
-        match goal {
-            Goal::Ensure(..) => None,
-            Goal::Remove(_, departure) => Some(departure),
-        }
-    }
-
-    fn vanished(goal: &mut Goal) -> Option<&mut Vec<Owner>> {
-        match goal {
-            Goal::Ensure(desired, ..) => Some(&mut desired.vanished),
-            Goal::Remove(..) => None,
-        }
-    }
-
-    fn diff(goal: &Goal, observed: &Observed) -> Plan<Operation> {
-        match goal {
-            Goal::Ensure(desired, _) => diff(desired, observed),
-            Goal::Remove(owner, departure) => teardown(owner, departure, observed),
-        }
-    }
-
-    fn follow(goal: &Goal, observed: &Observed) -> Plan<Operation> {
-        match goal {
-            Goal::Ensure(desired, _) => group_diff::follow(desired, observed, true),
-            Goal::Remove(..) => Plan::default(),
-        }
-    }
-
     fn apply(observed: &mut Observed, operation: &Operation, answer: &Answer) {
         observed.apply(operation, answer);
     }
@@ -208,26 +114,6 @@ impl Product for NetworkProduct {
     fn further_label(observed: &Observed) -> Option<(&'static str, Option<&str>)> {
         let groups = observed.security_groups.as_ref()?;
         Some((LABEL_SECURITY_GROUP, groups.first().map(|group| group.id.as_str())))
-    }
-
-    fn ingress(goal: &Goal, observed: &Observed, _elastic: &[String]) -> Vec<Ingress> {
-        match (goal, &observed.instance) {
-            (Goal::Ensure(..), Some(instance)) => expected_ingress(instance),
-            _ => Vec::new(),
-        }
-    }
-
-    fn ingress_details(
-        service: &ServiceView,
-        goal: &Goal,
-        observed: &Observed,
-        ingress: &[Ingress],
-        _ip_mode: bool,
-    ) -> Vec<IngressDetails> {
-        match goal {
-            Goal::Ensure(desired, _) => expected_details(service, desired, observed, ingress),
-            Goal::Remove(..) => Vec::new(),
-        }
     }
 
     async fn read(&self, owner: &Owner, id: &str, due: Due<'_>) -> Result<Observed, Fault> {
@@ -306,15 +192,13 @@ impl Product for NetworkProduct {
     }
 
     async fn place(&self, goal: &mut Goal, nodes: &[Arc<NodeView>]) -> Result<(), Fault> {
-        let Goal::Ensure(desired, Hints { placement, .. }) = goal else { return Ok(()) };
-        if !desired.instance.near_nodes {
-            return Ok(());
-        }
-        let found = match placement.is_certain() {
+        let Some(desired) = goal.desired_mut().filter(|desired| desired.instance.near_nodes) else { return Ok(()) };
+        let stated = &desired.extra.vswitches;
+        let found = match state_enough_zones(stated) {
             true => Vec::new(),
             false => self.vpc.describe_vswitches(&self.location.vpc_id).await?,
         };
-        desired.instance.create.zones = placement.zones(found, nodes);
+        desired.instance.create.zones = placement::zones(stated, found, nodes);
         Ok(())
     }
 

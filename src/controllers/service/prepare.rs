@@ -22,6 +22,7 @@ use super::tolerance::{fails_alone, stale_list};
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::applied::{self, applied};
+use crate::plan::service::goal::Goal;
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::observed::ObservedModel;
@@ -42,7 +43,7 @@ pub(super) struct Case<O> {
 
 /// The desired state of a Service, and what was read for it.
 pub(super) struct Wanted<P: Product> {
-    pub(super) goal: P::Goal,
+    pub(super) goal: Goal<P::Model>,
     /// `None` for a Service that is deleted or no longer managed.
     pub(super) references: Option<References>,
     depth: Depth,
@@ -93,7 +94,7 @@ pub(super) enum Presence {
 
 /// Everything that a reconcile of a Service will do.
 pub(super) struct Prepared<P: Product> {
-    pub(super) goal: P::Goal,
+    pub(super) goal: Goal<P::Model>,
     pub(super) references: Option<References>,
     pub(super) sighting: Sighting<P::Observed>,
     pub(super) plan: Plan<P::Operation>,
@@ -125,7 +126,7 @@ impl<P: Product> Preparer<P> {
         let depth = self.depth(case);
         let (service, settings) = (&case.remembering(P::KIND.applied_key()), &case.settings);
         if case.handling.removes() {
-            return Ok(Wanted { goal: P::removal(service, settings), references: None, depth });
+            return Ok(Wanted { goal: Goal::<P::Model>::removal(service, settings), references: None, depth });
         }
         let groups_due = depth == Depth::Lists { groups: true };
         let known = case.state.known.as_ref().filter(|_| !groups_due).map(|known| known.interfaces.clone());
@@ -135,10 +136,10 @@ impl<P: Product> Preparer<P> {
             Ok(found) => found.desire::<P>(service, settings, &case.state),
             Err(_) => desire_alone::<P>(service, settings),
         };
-        case.problems = P::facts(&goal).problems.iter().map(|scoped| scoped.problem.clone()).collect();
+        case.problems = goal.facts().problems.iter().map(|scoped| scoped.problem.clone()).collect();
         let mut found = found?;
-        case.state.unready = P::facts(&goal).unready.clone();
-        self.resolver.add_lost_pods(service, P::facts(&goal).unresolved, &mut found).await?;
+        case.state.unready = goal.facts().unready.clone();
+        self.resolver.add_lost_pods(service, goal.facts().unresolved, &mut found).await?;
         Ok(Wanted { goal, references: Some(found), depth })
     }
 
@@ -190,7 +191,7 @@ impl<P: Product> Preparer<P> {
         let mut lock = None;
         if plan.overrides {
             // Another Service can have overridden the listener since it was read.
-            lock = self.locks.lock(P::facts(&goal).named).await;
+            lock = self.locks.lock(goal.facts().named).await;
             (sighting, plan) = self.read_whole(case, &mut goal).await?;
         }
         case.state.edited &= !(sighting.is_thorough && sighting.unread.is_empty());
@@ -205,31 +206,31 @@ impl<P: Product> Preparer<P> {
     }
 
     /// Notes whose marks on a user's load balancer are of Services that no longer exist. Whether there are any.
-    async fn note_vanished(&self, goal: &mut P::Goal, observed: &P::Observed) -> bool {
+    async fn note_vanished(&self, goal: &mut Goal<P::Model>, observed: &P::Observed) -> bool {
         let mut vanished = Vec::new();
-        if P::facts(goal).named.is_some() {
-            for (key, owner) in observed.other_owners(P::facts(goal).owner) {
+        if goal.facts().named.is_some() {
+            for (key, owner) in observed.other_owners(goal.facts().owner) {
                 if self.resolver.has_vanished(&key).await {
                     vanished.push(owner);
                 }
             }
         }
         let found = !vanished.is_empty();
-        if let Some(noted) = P::vanished(goal) {
-            *noted = vanished;
+        if let Some(desired) = goal.desired_mut() {
+            desired.vanished = vanished;
         }
         found
     }
 
     /// The steps between the two, without backends that the cloud refused.
-    fn diff(&self, case: &mut Case<P::Observed>, goal: &P::Goal, observed: &P::Observed) -> Plan<P::Operation> {
+    fn diff(&self, case: &mut Case<P::Observed>, goal: &Goal<P::Model>, observed: &P::Observed) -> Plan<P::Operation> {
         let mut plan = match case.handling {
-            Handling::ServeOn => P::follow(goal, observed),
-            _ => P::diff(goal, observed),
+            Handling::ServeOn => goal.follow(observed),
+            _ => goal.diff(observed),
         };
         if plan.steps.iter().any(|step| !step.operation.adds().is_empty()) {
             let suspects = self.states.refused_servers();
-            let stocked = stocked(P::facts(goal).groups, observed.groups());
+            let stocked = stocked(goal.facts().groups, observed.groups());
             let budget = self.states.budget.left(&case.service.uid);
             case.state.refusals.sort_out(&mut plan, &suspects, &stocked, budget);
         }
@@ -272,7 +273,7 @@ impl<P: Product> Preparer<P> {
     async fn recall(
         &self,
         case: &mut Case<P::Observed>,
-        goal: &P::Goal,
+        goal: &Goal<P::Model>,
         known: &Known<P::Observed>,
         is_continued: bool,
     ) -> Result<Seen<P>, ReconcileError> {
@@ -295,7 +296,7 @@ impl<P: Product> Preparer<P> {
     async fn reread(
         &self,
         case: &mut Case<P::Observed>,
-        goal: &P::Goal,
+        goal: &Goal<P::Model>,
         known: &Known<P::Observed>,
     ) -> Result<Option<Seen<P>>, ReconcileError> {
         let read_at = Instant::now();
@@ -315,13 +316,13 @@ impl<P: Product> Preparer<P> {
     async fn confirm(
         &self,
         case: &mut Case<P::Observed>,
-        goal: &P::Goal,
+        goal: &Goal<P::Model>,
         known: &Known<P::Observed>,
         groups: bool,
     ) -> Result<Option<Seen<P>>, ReconcileError> {
         let read_at = Instant::now();
         let all_known = || self.states.known().0;
-        let (facts, id) = (P::facts(goal), known.observed.id().unwrap_or_default());
+        let (facts, id) = (goal.facts(), known.observed.id().unwrap_or_default());
         // The load balancer of a user is in no list by our tag.
         let due = if facts.named.is_none() { case.due_with(&all_known) } else { None };
         let search = case.search(P::KIND, due);
@@ -351,7 +352,11 @@ impl<P: Product> Preparer<P> {
     }
 
     /// Finds the load balancer and reads what the diff needs.
-    async fn read_whole(&self, case: &mut Case<P::Observed>, goal: &mut P::Goal) -> Result<Seen<P>, ReconcileError> {
+    async fn read_whole(
+        &self,
+        case: &mut Case<P::Observed>,
+        goal: &mut Goal<P::Model>,
+    ) -> Result<Seen<P>, ReconcileError> {
         let read_at = Instant::now();
         let leaves = case.handling.removes();
         let is_first = !std::mem::replace(&mut case.state.looked_for, true);
@@ -371,12 +376,12 @@ impl<P: Product> Preparer<P> {
         let Completed { shows_all_made, unread } =
             self.product.complete(goal, &mut observed, None, &case.search(P::KIND, due)).await?;
         if presence == Presence::Present {
-            if case.lacks_all_parts(P::KIND, &P::facts(goal), &observed) {
+            if case.lacks_all_parts(P::KIND, &goal.facts(), &observed) {
                 let parts = "the server groups and listeners by which the Service was served";
                 return Err(stale_list(parts).into());
             }
             case.state.creations.read_whole(&Inventory::of(&observed), shows_all_made);
-        } else if case.handling == Handling::Ensure && P::facts(goal).named.is_none() {
+        } else if case.handling == Handling::Ensure && goal.facts().named.is_none() {
             self.product.place(goal, &self.views.nodes.store.all()).await?;
         }
         let plan = self.diff(case, goal, &observed);
@@ -387,17 +392,17 @@ impl<P: Product> Preparer<P> {
     async fn find(
         &self,
         case: &Case<P::Observed>,
-        goal: &mut P::Goal,
+        goal: &mut Goal<P::Model>,
         due: Due<'_>,
     ) -> Result<(P::Observed, Presence), ReconcileError> {
         let leaves = case.handling.removes();
-        let facts = P::facts(goal);
+        let facts = goal.facts();
         let is_named = facts.named.is_some();
         match find(&self.product, &facts, &case.search(P::KIND, due)).await {
             Ok(Found::LoadBalancer(observed)) => Ok((observed, Presence::Present)),
             Ok(Found::Unmarked { id, observed }) => {
                 // From a load balancer that is not ours, and that no annotation names any more, what carries our mark goes.
-                let departure = P::departure(goal).ok_or_else(|| ReconcileError::Detached(id.clone()))?;
+                let departure = goal.departure().ok_or_else(|| ReconcileError::Detached(id.clone()))?;
                 departure.reuse = Some(id.clone());
                 departure.override_listeners = true;
                 Ok((observed, Presence::Unmarked(id)))

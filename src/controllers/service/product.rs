@@ -18,10 +18,11 @@ use crate::alibaba::{Fault, Priority};
 use crate::config::Config;
 use crate::fence::Permit;
 use crate::plan::digest;
-use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
+use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
 use crate::plan::service::applied::{self, Applied};
-use crate::plan::service::backends::{Inputs, KnownNodes};
+use crate::plan::service::backends::KnownNodes;
 use crate::plan::service::desired::{Desired, ProductModel};
+use crate::plan::service::goal::Goal;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::{DesiredGroup, ObservedGroup};
 use crate::plan::service::observed::ObservedModel;
@@ -31,12 +32,11 @@ use crate::plan::service::problem::{ScopedProblems, ServiceProblem};
 use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
 use crate::plan::service::steps::{Operation, Plan, Step};
 use crate::plan::service::unready::UnreadyNodes;
-use crate::plan::setting::SettingOrigin;
 
 /// One load balancer product. Functions without `self` are pure.
 pub(crate) trait Product: Debug + Send + Sync + 'static {
-    /// The desired state of a Service: a load balancer, or that nothing of it remains.
-    type Goal: Send + Sync;
+    /// What is planned without a look at the cloud.
+    type Model: ProductModel<Observed = Self::Observed, Operation = Self::Operation>;
     /// The observed state in the cloud.
     type Observed: ObservedModel + Send + Sync;
     /// One write.
@@ -64,33 +64,6 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         settings: &ServiceSettings,
     ) -> BTreeSet<IpAddr>;
 
-    /// The desired state of a managed Service. Its problems are in the diff, which does not change what a problem is about.
-    fn desire(inputs: &Inputs<'_>) -> Self::Goal;
-
-    /// The desired state of a Service that is deleted or no longer managed: nothing of it remains.
-    fn removal(service: &ServiceView, settings: &ServiceSettings) -> Self::Goal;
-
-    /// Where each setting of the load balancer comes from, in words.
-    fn origins(_service: &ServiceView, _settings: &ServiceSettings, _goal: &Self::Goal) -> Vec<SettingOrigin> {
-        Vec::new()
-    }
-
-    /// What the engine needs to know of a goal.
-    fn facts(goal: &Self::Goal) -> Facts<'_>;
-
-    /// What remains of a Service that is deleted or no longer managed; `None` for a managed one.
-    fn departure(goal: &mut Self::Goal) -> Option<&mut Departure>;
-
-    /// The Services of this cluster that left marks on the load balancer and do not exist any more; `None` for a Service that is
-    /// deleted or no longer managed.
-    fn vanished(goal: &mut Self::Goal) -> Option<&mut Vec<Owner>>;
-
-    /// The steps from the observed state to the goal.
-    fn diff(goal: &Self::Goal, observed: &Self::Observed) -> Plan<Self::Operation>;
-
-    /// Those of the steps that only keep the backends of existing server groups in sync.
-    fn follow(goal: &Self::Goal, observed: &Self::Observed) -> Plan<Self::Operation>;
-
     /// Applies an operation that succeeded to the observed state.
     fn apply(observed: &mut Self::Observed, operation: &Self::Operation, answer: &Self::Answer);
 
@@ -109,19 +82,6 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         None
     }
 
-    /// What the status of the Service should say. `elastic` are the elastic addresses bound to the load balancer, if they were
-    /// asked for.
-    fn ingress(goal: &Self::Goal, observed: &Self::Observed, elastic: &[String]) -> Vec<Ingress>;
-
-    /// What newer API servers store with each entry of `ingress`; `ip_mode` if they know that field.
-    fn ingress_details(
-        service: &ServiceView,
-        goal: &Self::Goal,
-        observed: &Self::Observed,
-        ingress: &[Ingress],
-        ip_mode: bool,
-    ) -> Vec<IngressDetails>;
-
     /// Reads one load balancer, without its parts. A list page may answer where several are `due`; a
     /// [`FaultKind::Gone`](crate::alibaba::FaultKind::Gone) fault proves that it does not exist.
     fn read(&self, owner: &Owner, id: &str, due: Due<'_>)
@@ -134,7 +94,7 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// does not affect the others.
     fn complete(
         &self,
-        goal: &Self::Goal,
+        goal: &Goal<Self::Model>,
         observed: &mut Self::Observed,
         known: Option<&Self::Observed>,
         search: &Search<'_>,
@@ -149,7 +109,7 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// possible, because some part is gone.
     fn reread(
         &self,
-        _goal: &Self::Goal,
+        _goal: &Goal<Self::Model>,
         _known: &Self::Observed,
         _search: &Search<'_>,
     ) -> impl Future<Output = Result<Option<Self::Observed>, Fault>> + Send {
@@ -159,7 +119,7 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// Reads the parts again that a plan from cached state would change.
     fn refresh(
         &self,
-        goal: &Self::Goal,
+        goal: &Goal<Self::Model>,
         observed: &mut Self::Observed,
         plan: &Plan<Self::Operation>,
         search: &Search<'_>,
@@ -169,7 +129,11 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// The cloud did not list what a creation needs.
-    fn place(&self, goal: &mut Self::Goal, nodes: &[Arc<NodeView>]) -> impl Future<Output = Result<(), Fault>> + Send;
+    fn place(
+        &self,
+        goal: &mut Goal<Self::Model>,
+        nodes: &[Arc<NodeView>],
+    ) -> impl Future<Output = Result<(), Fault>> + Send;
 
     /// The Service and everything that was created for it are gone.
     fn forget(&self, _owner: &Owner) -> impl Future<Output = ()> + Send {
@@ -226,9 +190,19 @@ pub(crate) struct Facts<'a> {
     pub(crate) applies: &'a Applied,
 }
 
+impl<M: ProductModel> Goal<M> {
+    /// What the engine needs to know of it.
+    pub(crate) fn facts(&self) -> Facts<'_> {
+        match self {
+            Self::Ensure(desired) => Facts::wanting(desired),
+            Self::Remove(removal) => Facts::leaving(&removal.owner, &removal.departure),
+        }
+    }
+}
+
 impl<'a> Facts<'a> {
     /// Of a goal without server groups.
-    pub(crate) fn of(owner: &'a Owner, named: Option<&'a str>) -> Self {
+    fn of(owner: &'a Owner, named: Option<&'a str>) -> Self {
         static NO_GROUPS: BTreeMap<String, DesiredGroup> = BTreeMap::new();
         static NO_ADDRESSES: BTreeSet<IpAddr> = BTreeSet::new();
         static NOTHING: Applied = Applied::new();
@@ -250,7 +224,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Of a Service that wants a load balancer.
-    pub(crate) fn wanting<M: ProductModel>(desired: &'a Desired<M>) -> Self {
+    fn wanting<M: ProductModel>(desired: &'a Desired<M>) -> Self {
         Self {
             groups: &desired.groups,
             problems: &desired.problems,
@@ -259,13 +233,14 @@ impl<'a> Facts<'a> {
             unready: &desired.unready,
             unresolved: &desired.unresolved,
             outside: &desired.outside,
+            publishes_elastic: M::publishes_elastic(desired),
             applies: &desired.applies,
             ..Self::of(&desired.owner, desired.reuse.as_deref())
         }
     }
 
     /// Of a Service that is deleted or no longer managed.
-    pub(crate) fn leaving(owner: &'a Owner, departure: &'a Departure) -> Self {
+    fn leaving(owner: &'a Owner, departure: &'a Departure) -> Self {
         let is_kept = departure.preserve && departure.reuse.is_none();
         Self { is_kept, ..Self::of(owner, departure.reuse.as_deref()) }
     }

@@ -22,6 +22,7 @@ use crate::plan::inputs::{EndpointsView, ObjectKey, PodView, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::service::backends::{Inputs, is_inside};
 use crate::plan::service::gates;
+use crate::plan::service::goal::Goal;
 use crate::plan::service::settings::ServiceSettings;
 
 /// After this time, an address outside of the VPC is compared with the blocks of the VPC anew.
@@ -54,11 +55,11 @@ impl References {
         service: &ServiceView,
         settings: &ServiceSettings,
         state: &ServiceState<P::Observed>,
-    ) -> P::Goal {
+    ) -> Goal<P::Model> {
         let enis = self.interfaces.iter().map(|(ip, (_, interface))| (*ip, interface.clone())).collect();
         let Self { nodes, endpoints, vpc_cidrs, .. } = self;
         let (unready, now) = (&state.unready, state.now());
-        P::desire(&Inputs { service, nodes, endpoints, enis: &enis, vpc_cidrs, settings, unready, now })
+        Goal::desire(&Inputs { service, nodes, endpoints, enis: &enis, vpc_cidrs, settings, unready, now })
     }
 }
 

@@ -19,8 +19,9 @@ use tokio::time::Instant;
 
 use crate::alibaba::Fault;
 use crate::controllers::Backoff;
+use crate::plan::service::group_operation::RefusedBackends;
 use crate::plan::service::model::{Backend, BackendKey, DesiredGroup, GroupRef, ObservedGroup};
-use crate::plan::service::steps::{Operation, Plan, RefusedBackends, Step, Target};
+use crate::plan::service::steps::{Operation, Plan, Step, Target};
 use crate::telemetry::alarms::named;
 
 /// How long a backend that was refused is left out.
@@ -242,7 +243,7 @@ mod tests {
     use crate::alibaba::FaultKind;
     use crate::plan::clb::operation::{Operation as Write, Plan};
     use crate::plan::nlb::operation::Operation as NetworkWrite;
-    use crate::plan::service::groups::GroupOperation;
+    use crate::plan::service::group_operation::GroupOperation;
     use crate::plan::service::steps;
 
     fn backend(server: &str) -> Backend {

@@ -12,6 +12,7 @@ use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault, is_new
 use crate::fence::{Fence, WRITE_TIME};
 use crate::plan::inputs::{Ingress, IngressDetails, ObjectKey, ServiceView};
 use crate::plan::service::applied::{self, Applied};
+use crate::plan::service::goal::Goal;
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::plan::service::ownership::RESTORED;
 
@@ -33,12 +34,12 @@ impl WriteBack {
     pub(super) fn of<P: Product>(
         cluster: &Cluster,
         service: &ServiceView,
-        (goal, observed): (&P::Goal, &P::Observed),
+        (goal, observed): (&Goal<P::Model>, &P::Observed),
         elastic: &[String],
     ) -> Self {
-        let ingress = P::ingress(goal, observed, elastic);
+        let ingress = goal.ingress(observed, elastic);
         let details = if cluster.is_at_least(KNOWS_PORTS) {
-            P::ingress_details(service, goal, observed, &ingress, cluster.is_at_least(KNOWS_IP_MODE))
+            goal.ingress_details(service, observed, &ingress, cluster.is_at_least(KNOWS_IP_MODE))
         } else {
             Vec::new()
         };

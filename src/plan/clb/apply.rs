@@ -12,7 +12,7 @@ use super::observed::{
     PendingCharge,
 };
 use super::operation::{CreateInstance, Operation};
-use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::steps::{Operation as _, Part};

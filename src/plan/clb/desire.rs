@@ -39,6 +39,7 @@ pub fn desire(inputs: &Inputs<'_>) -> Desired {
         inherited: is_inherited(service),
         hostname: annotations.text(Name::Hostname),
         eip: annotations.get(Name::ExternalIpType).is_some(),
+        near_nodes: settings.place_near_nodes && instance.is_vswitch_open(),
     };
     let mut desired = Desired::new(&sources, owner, problems, instance, extra);
     source_ranges::add(&mut desired, service, &annotations);

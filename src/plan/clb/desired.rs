@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::annotations::Name;
-use super::model::{ListenerFields, ListenerKey};
-use super::observed::{Observed, ObservedInstance};
-use super::operation::{CreateAccessList, CreateInstance, Operation};
+use super::model::ListenerFields;
+use super::observed::ObservedInstance;
+use super::operation::{CreateAccessList, CreateInstance};
 use crate::plan::inputs::NodeView;
-use crate::plan::service::applied;
-use crate::plan::service::desired::{self, ProductModel};
+use crate::plan::service::desired;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::zones;
 
@@ -22,22 +20,6 @@ pub type Desired = desired::Desired<ClassicModel>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassicModel;
 
-impl ProductModel for ClassicModel {
-    const APPLIED: &'static str = applied::CLB;
-    type Name = Name;
-    type ListenerKey = ListenerKey;
-    type Instance = DesiredInstance;
-    type Listener = DesiredListener;
-    type Access = DesiredAccess;
-    type Extra = ClassicExtra;
-    type Observed = Observed;
-    type Operation = Operation;
-
-    fn facts(listener: &DesiredListener) -> (&str, &GroupRef) {
-        (&listener.source, &listener.group)
-    }
-}
-
 /// What only classic load balancers have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassicExtra {
@@ -47,6 +29,8 @@ pub struct ClassicExtra {
     pub hostname: Option<String>,
     /// Whether bound elastic addresses are published.
     pub eip: bool,
+    /// Whether nothing says in which vSwitches a new one is to be.
+    pub near_nodes: bool,
 }
 
 /// What is asked of the instance. What is `None` is left as it is.

@@ -7,10 +7,10 @@ use std::fmt;
 
 use super::model::{ListenerFields, ListenerKey};
 use crate::plan::service::features;
-use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::group_operation::{GroupOperation, RefusedBackends};
 use crate::plan::service::instance_diff::TagOperations;
 use crate::plan::service::model::{Backend, GroupRef};
-use crate::plan::service::steps::{self, Part, RefusedBackends};
+use crate::plan::service::steps::{self, Part};
 use ipnet::IpNet;
 
 /// One write, with everything that its request needs except ids that do not exist yet.

@@ -11,7 +11,7 @@ use super::observed::{
     Answer, GroupDetails, Job, Observed, ObservedInstance, ObservedListener, ObservedRule, ObservedSecurityGroup,
 };
 use super::operation::{Operation, Step};
-use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::steps::{Operation as _, Part, Target};

@@ -21,7 +21,7 @@ use crate::plan::service::backends::Inputs;
 use crate::plan::service::backends::{self, AddressFamily, BackendRules, KnownNodes};
 use crate::plan::service::desire;
 use crate::plan::service::desired::Sources;
-use crate::plan::service::ownership::Owner;
+use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, Owner};
 use crate::plan::service::problem::{ProblemScope, ScopedProblems};
 use crate::plan::service::settings::ServiceSettings;
 
@@ -34,7 +34,12 @@ pub fn desire(inputs: &Inputs<'_>) -> Desired {
     let instance = instance::desire(&annotations, &owner, settings, &mut problems);
     let rules = backend_rules(service, &annotations, settings);
     let sources = Sources::new(inputs, &annotations, &rules);
-    let mut desired = Desired::new(&sources, owner, problems, instance, NetworkExtra::default());
+    let extra = NetworkExtra {
+        vswitches: if settings.place_near_nodes { Vec::new() } else { settings.vswitches.clone() },
+        had_security_group: service.labels.contains_key(LABEL_SECURITY_GROUP),
+        ..NetworkExtra::default()
+    };
+    let mut desired = Desired::new(&sources, owner, problems, instance, extra);
     access::add(&mut desired, service, &annotations);
     PortReader { sources: &sources }.add_all(&mut desired);
     let of_listeners = desired.listeners.iter().map(|(key, listener)| (listener.port, key.protocol)).collect();

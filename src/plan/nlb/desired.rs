@@ -2,16 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::annotations::Name;
 use super::model::{
-    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, ListenerFields, ListenerKey, SecurityRules,
-    ZoneMapping,
+    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, ListenerFields, SecurityRules, ZoneMapping,
 };
-use super::observed::Observed;
-use super::operation::Operation;
-use crate::plan::service::applied;
-use crate::plan::service::desired::{self, ProductModel};
+use crate::plan::service::desired;
 use crate::plan::service::model::GroupRef;
+use crate::plan::service::settings::VSwitchChoice;
 
 /// What a Service asks for.
 pub type Desired = desired::Desired<NetworkModel>;
@@ -20,27 +16,15 @@ pub type Desired = desired::Desired<NetworkModel>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkModel;
 
-impl ProductModel for NetworkModel {
-    const APPLIED: &'static str = applied::NLB;
-    type Name = Name;
-    type ListenerKey = ListenerKey;
-    type Instance = DesiredInstance;
-    type Listener = DesiredListener;
-    type Access = DesiredAccess;
-    type Extra = NetworkExtra;
-    type Observed = Observed;
-    type Operation = Operation;
-
-    fn facts(listener: &DesiredListener) -> (&str, &GroupRef) {
-        (&listener.source, &listener.group)
-    }
-}
-
 /// What only network load balancers have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkExtra {
     /// Attributes of the server groups that are ours, by name.
     pub group_specs: BTreeMap<String, GroupSpec>,
+    /// Where a load balancer is made if nothing else says where, in order of preference; those near the nodes come after them.
+    pub vswitches: Vec<VSwitchChoice>,
+    /// Whether there was a security group of ours when the Service was last in sync.
+    pub had_security_group: bool,
 }
 
 /// What is asked of the instance. What is `None` is left as it is.

@@ -9,10 +9,10 @@ use super::model::{
     ZoneMapping,
 };
 use crate::plan::service::features;
-use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::group_operation::{GroupOperation, RefusedBackends, Room};
 use crate::plan::service::instance_diff::TagOperations;
 use crate::plan::service::model::{Backend, GroupRef};
-use crate::plan::service::steps::{self, Part, RefusedBackends, Room};
+use crate::plan::service::steps::{self, Part};
 
 /// One write, with everything that its request needs except ids that do not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,33 +8,36 @@ use std::sync::Arc;
 use super::annotations::{AnnotationName, Annotations, ID, raw};
 use super::applied::{Applied, applied};
 use super::backends::{BackendMode, BackendRules, BackendSources, Inputs};
-use super::groups::GroupOperation;
+use super::group_operation::GroupOperation;
+use super::handling::Departure;
 use super::management::ManagementLevel;
 use super::model::{Backend, BackendKey, BackendKind, DesiredBackends, DesiredGroup, GroupRef, NodeBackends};
 use super::observed::ObservedModel;
 use super::ownership::Owner;
 use super::problem::{ProblemScope, ScopedProblem, ScopedProblems, ServiceProblem};
+use super::settings::ServiceSettings;
 use super::spec_fields;
 use super::steps::{self, Target};
 use super::unready::UnreadyNodes;
-use crate::plan::inputs::{Endpoint, EndpointsView, Ingress, ServicePort, ServiceView, TargetPort};
+use crate::plan::inputs::{Endpoint, EndpointsView, Ingress, IngressDetails, ServicePort, ServiceView, TargetPort};
+use crate::plan::setting::SettingOrigin;
 
 /// What a product brings, so that what all products do is written once.
-pub trait ProductModel: Sized {
+pub trait ProductModel: Debug + Sized {
     /// The annotation that remembers what was [applied](super::applied).
     const APPLIED: &'static str;
     /// Its annotations.
     type Name: AnnotationName;
     /// How it identifies listeners.
-    type ListenerKey: Copy + Debug + Display + Ord + Into<Target>;
+    type ListenerKey: Copy + Debug + Display + Ord + Into<Target> + Send + Sync;
     /// What is asked of the instance.
-    type Instance;
+    type Instance: Debug + Send + Sync;
     /// What is asked of a listener.
-    type Listener;
+    type Listener: Debug + Send + Sync;
     /// Who may reach the listeners.
-    type Access;
+    type Access: Debug + Send + Sync;
     /// What only this product has.
-    type Extra;
+    type Extra: Debug + Send + Sync;
     /// What the cloud has.
     type Observed: ObservedModel<ListenerKey = Self::ListenerKey>;
     /// What can be done.
@@ -42,6 +45,41 @@ pub trait ProductModel: Sized {
 
     /// Where a listener comes from, such as `spec.ports[0]`, and where it sends traffic.
     fn facts(listener: &Self::Listener) -> (&str, &GroupRef);
+
+    /// Who asks.
+    fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner;
+
+    /// The desired state of a managed Service.
+    fn desire(inputs: &Inputs<'_>) -> Desired<Self>;
+
+    /// Where each setting of the load balancer comes from, in words.
+    fn origins(service: &ServiceView, settings: &ServiceSettings, desired: &Desired<Self>) -> Vec<SettingOrigin>;
+
+    /// The steps to the desired state.
+    fn diff(desired: &Desired<Self>, observed: &Self::Observed) -> steps::Plan<Self::Operation>;
+
+    /// Those of the steps that only keep the backends of existing server groups in sync.
+    fn follow(desired: &Desired<Self>, observed: &Self::Observed) -> steps::Plan<Self::Operation>;
+
+    /// The steps after which nothing of the Service is left.
+    fn teardown(removal: &Removal, observed: &Self::Observed) -> steps::Plan<Self::Operation>;
+
+    /// Whether elastic addresses are published.
+    fn publishes_elastic(_desired: &Desired<Self>) -> bool {
+        false
+    }
+
+    /// What the status of the Service should say.
+    fn ingress(desired: &Desired<Self>, observed: &Self::Observed, elastic: &[String]) -> Vec<Ingress>;
+
+    /// What newer API servers store with each entry of `ingress`; `ip_mode` if they know that field.
+    fn ingress_details(
+        service: &ServiceView,
+        desired: &Desired<Self>,
+        observed: &Self::Observed,
+        ingress: &[Ingress],
+        ip_mode: bool,
+    ) -> Vec<IngressDetails>;
 }
 
 /// What a Service asks for.
@@ -93,6 +131,19 @@ pub struct Desired<M: ProductModel> {
     pub applies: Applied,
     /// What only this product has.
     pub extra: M::Extra,
+}
+
+/// A Service whose load balancer is to go.
+#[derive(Debug)]
+pub struct Removal {
+    /// The Service.
+    pub owner: Owner,
+    /// What remains of it.
+    pub departure: Departure,
+    /// Whether the Service stays, so that its user can want the load balancer back.
+    pub stays: bool,
+    /// Whether an access control list may be there.
+    pub had_ranges: bool,
 }
 
 /// The ports at which nodes serve a Service.

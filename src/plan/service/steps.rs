@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use super::groups::GroupOperation;
+use super::group_operation::{GroupOperation, RefusedBackends, Room};
 use super::model::{Backend, GroupRef, ListenerRef};
 use super::problem::ServiceProblem;
 
@@ -85,42 +85,6 @@ pub enum Part {
     Listeners,
     /// The access control list, or the security group of the source ranges.
     Access,
-}
-
-/// What to do when the cloud refuses the backends of an operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RefusedBackends<O> {
-    /// It has none: the operation as a whole is refused.
-    None,
-    /// Exactly this backend is to blame; the others of its group go on.
-    One,
-    /// The same, but nothing is taken out of the group meanwhile: what is to replace it is not there.
-    OneAddition,
-    /// One of several is to blame: the operation goes on in parts.
-    TryParts([O; 2]),
-}
-
-impl<O> RefusedBackends<O> {
-    /// The same of the operations that these are part of.
-    pub fn map<P>(self, whole: impl Fn(O) -> P) -> RefusedBackends<P> {
-        match self {
-            Self::None => RefusedBackends::None,
-            Self::One => RefusedBackends::One,
-            Self::OneAddition => RefusedBackends::OneAddition,
-            Self::TryParts(parts) => RefusedBackends::TryParts(parts.map(whole)),
-        }
-    }
-}
-
-/// What an operation means for the number of backends, which is limited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// It adds backends.
-    Takes,
-    /// It removes backends.
-    Makes,
-    /// Neither.
-    Neither,
 }
 
 /// What an operation is about; when one fails, later ones that need the same target do not run.

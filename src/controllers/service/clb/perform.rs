@@ -7,7 +7,7 @@ use crate::controllers::service::writes::{gone_is_done, group_id, load_balancer_
 use crate::plan::clb::apply::CreationAnswer;
 use crate::plan::clb::observed::{AccessList, Observed};
 use crate::plan::clb::operation::{CreateInstance, Operation};
-use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::GroupRef;
 
 /// Makes the one write that the operation is.

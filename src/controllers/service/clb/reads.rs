@@ -9,7 +9,7 @@ use tracing::warn;
 use super::{ClassicProduct, Goal};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::service::creations::Made;
-use crate::controllers::service::product::{Due, Product, Search};
+use crate::controllers::service::product::{Due, Search};
 use crate::controllers::service::tolerance::tolerate;
 use crate::plan::clb::model::ListenerKey;
 use crate::plan::clb::needs::MissingReads;
@@ -79,7 +79,7 @@ impl ClassicProduct {
         if named.any(|id| !id.is_empty() && !observed.groups.contains_key(id)) {
             return Ok(None);
         }
-        if Self::diff(goal, &observed).touches(Part::Groups) {
+        if goal.diff(&observed).touches(Part::Groups) {
             let read = observed.groups.clone();
             self.list_groups(&mut observed, &search.made).await?;
             for (id, group) in &mut observed.groups {

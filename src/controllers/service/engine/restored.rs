@@ -7,6 +7,7 @@ use crate::controllers::service::left_behind::read_marks;
 use crate::controllers::service::product::Product;
 use crate::controllers::service::state::SECOND_SIGHTING;
 use crate::controllers::workqueue::ReconcileResult;
+use crate::plan::service::goal::Goal;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{CLUSTER_UID_TAG, MARK_TAG, default_name, marked_uid};
 
@@ -27,8 +28,8 @@ impl<P: Product> Engine<P> {
     /// marks of its listeners and server groups name this Service.
     async fn uid_before(&self, case: &Case<P::Observed>, id: &str) -> Result<Option<String>, ReconcileError> {
         let observed = read_marks(self.product(), id, &case.settings).await?;
-        let goal = P::removal(&case.service, &case.settings);
-        let owner = P::facts(&goal).owner;
+        let goal = Goal::<P::Model>::removal(&case.service, &case.settings);
+        let owner = goal.facts().owner;
         let Some(mark) = observed.tagged().and_then(|instance| instance.tags.get(MARK_TAG)) else { return Ok(None) };
         let is_of_cluster = observed.tagged().is_some_and(|instance| {
             let uid = instance.tags.get(CLUSTER_UID_TAG);

@@ -83,11 +83,11 @@ impl<P: Product> Engine<P> {
         let Some(id) = P::KIND.former(&case.service).map(str::to_owned) else { return Ok(()) };
         let mut former = case.naming(id, case.handling);
         let mut wanted = self.preparer.wanted(&mut former).await?;
-        if let Some(departure) = P::departure(&mut wanted.goal) {
+        if let Some(departure) = wanted.goal.departure() {
             departure.override_listeners = true;
         }
         let prepared = self.preparer.prepare(&mut former, wanted).await?;
-        let owner = P::facts(&prepared.goal).owner;
+        let owner = prepared.goal.facts().owner;
         let is_users =
             |it: TaggedInstance<'_>| !owner.owns_load_balancer(it.name, it.tags) && !owner.is_of_other_service(it.tags);
         if !prepared.sighting.observed.tagged().is_some_and(is_users) {
@@ -108,7 +108,7 @@ impl<P: Product> Engine<P> {
         let prepared = self.preparer.prepare(case, wanted).await?;
         let is_of_other = prepared.sighting.observed.tagged().is_some_and(|instance| {
             // The label can be a copy of another Service's.
-            P::facts(&prepared.goal).owner.is_of_other_service(instance.tags)
+            prepared.goal.facts().owner.is_of_other_service(instance.tags)
         });
         if prepared.sighting.presence != Presence::Present || is_of_other {
             return Ok(ReconcileResult::Done);

@@ -13,7 +13,7 @@ use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::observed::{Answer, Observed};
 use crate::plan::nlb::operation::Operation;
 use crate::plan::service::desire::PROTECTION_REASON;
-use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::group_operation::GroupOperation;
 
 /// What is called.
 #[derive(Clone, Copy, Debug)]

@@ -7,53 +7,35 @@ use std::sync::Arc;
 use crate::alibaba::vpc::VSwitch;
 use crate::plan::inputs::NodeView;
 use crate::plan::nlb::model::ZoneMapping;
-use crate::plan::service::settings::{ServiceSettings, VSwitchChoice, ZONES, state_enough_zones};
+use crate::plan::service::settings::{VSwitchChoice, ZONES};
 use crate::plan::service::zones;
 
-/// What the configuration says of vSwitches.
-#[derive(Clone, Debug)]
-pub(crate) struct Placement {
-    /// In order of preference; those near the nodes come after them.
-    stated: Vec<VSwitchChoice>,
-}
-
-impl Placement {
-    pub(super) fn of(settings: &ServiceSettings) -> Self {
-        let stated = if settings.place_near_nodes { Vec::new() } else { settings.vswitches.clone() };
-        Self { stated }
-    }
-
-    /// Whether zones can be chosen without looking at the vSwitches that there are.
-    pub(super) fn is_certain(&self) -> bool {
-        state_enough_zones(&self.stated)
-    }
-
-    /// Two zones with one vSwitch each: the first of those that are stated, then those with the most nodes, and in each the
-    /// vSwitch with the most free addresses.
-    pub(super) fn zones(&self, mut found: Vec<VSwitch>, nodes: &[Arc<NodeView>]) -> Vec<ZoneMapping> {
-        let zone_of = |choice: &VSwitchChoice| {
-            let there = || found.iter().find(|vswitch| vswitch.id == choice.id).map(|it| it.zone.clone());
-            choice.zone.clone().or_else(there)
-        };
-        let stated = self.stated.iter().filter_map(|choice| Some((zone_of(choice)?, choice.id.clone())));
-        let mut candidates: Vec<(String, String)> = stated.collect();
-        let nodes_in: HashMap<&str, usize> = zones::by_nodes(nodes).into_iter().collect();
-        let count = |vswitch: &VSwitch| nodes_in.get(vswitch.zone.as_str()).copied().unwrap_or_default();
-        found.sort_by_key(|it| (Reverse(count(it)), Reverse(it.available_ips), it.id.clone()));
-        candidates.extend(found.into_iter().map(|vswitch| (vswitch.zone, vswitch.id)));
-        let mut chosen: Vec<ZoneMapping> = Vec::new();
-        for (zone, vswitch) in candidates {
-            if chosen.len() < ZONES && chosen.iter().all(|mapping| mapping.zone != zone) {
-                chosen.push(ZoneMapping { zone, vswitch, ..ZoneMapping::default() });
-            }
+/// Two zones with one vSwitch each: the first of those that are `stated`, then those with the most nodes, and in each the
+/// vSwitch with the most free addresses.
+pub(super) fn zones(stated: &[VSwitchChoice], mut found: Vec<VSwitch>, nodes: &[Arc<NodeView>]) -> Vec<ZoneMapping> {
+    let zone_of = |choice: &VSwitchChoice| {
+        let there = || found.iter().find(|vswitch| vswitch.id == choice.id).map(|it| it.zone.clone());
+        choice.zone.clone().or_else(there)
+    };
+    let stated = stated.iter().filter_map(|choice| Some((zone_of(choice)?, choice.id.clone())));
+    let mut candidates: Vec<(String, String)> = stated.collect();
+    let nodes_in: HashMap<&str, usize> = zones::by_nodes(nodes).into_iter().collect();
+    let count = |vswitch: &VSwitch| nodes_in.get(vswitch.zone.as_str()).copied().unwrap_or_default();
+    found.sort_by_key(|it| (Reverse(count(it)), Reverse(it.available_ips), it.id.clone()));
+    candidates.extend(found.into_iter().map(|vswitch| (vswitch.zone, vswitch.id)));
+    let mut chosen: Vec<ZoneMapping> = Vec::new();
+    for (zone, vswitch) in candidates {
+        if chosen.len() < ZONES && chosen.iter().all(|mapping| mapping.zone != zone) {
+            chosen.push(ZoneMapping { zone, vswitch, ..ZoneMapping::default() });
         }
-        chosen
     }
+    chosen
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::service::settings::state_enough_zones;
 
     fn vswitch(id: &str, zone: &str, available_ips: u64) -> VSwitch {
         let [id, zone] = [id, zone].map(str::to_owned);
@@ -65,9 +47,9 @@ mod tests {
         Arc::new(NodeView { labels, ..NodeView::default() })
     }
 
-    fn chosen(placement: &Placement, found: Vec<VSwitch>, nodes: &[&str]) -> Vec<String> {
+    fn chosen(stated: &[VSwitchChoice], found: Vec<VSwitch>, nodes: &[&str]) -> Vec<String> {
         let nodes: Vec<_> = nodes.iter().map(|zone| node(zone)).collect();
-        placement.zones(found, &nodes).into_iter().map(|it| format!("{}:{}", it.zone, it.vswitch)).collect()
+        zones(stated, found, &nodes).into_iter().map(|it| format!("{}:{}", it.zone, it.vswitch)).collect()
     }
 
     #[test]
@@ -80,30 +62,28 @@ mod tests {
                 vswitch("vsw-4", "c", 9),
             ]
         };
-        let near = Placement { stated: Vec::new() };
+        let near = [];
         assert_eq!(chosen(&near, found(), &["b", "b", "a"]), ["b:vsw-3", "a:vsw-1"]);
         assert_eq!(chosen(&near, found(), &["a"]), ["a:vsw-1", "b:vsw-3"], "another zone, as one is not enough");
-        assert!(!near.is_certain());
+        assert!(!state_enough_zones(&near));
     }
 
     #[test]
     fn stated_vswitches_are_taken_in_their_order() {
         let choice = |zone: Option<&str>, id: &str| VSwitchChoice { zone: zone.map(str::to_owned), id: id.to_owned() };
-        let stated = Placement {
-            stated: vec![choice(Some("c"), "vsw-9"), choice(Some("c"), "vsw-8"), choice(Some("a"), "vsw-7")],
-        };
-        assert!(stated.is_certain());
+        let stated = [choice(Some("c"), "vsw-9"), choice(Some("c"), "vsw-8"), choice(Some("a"), "vsw-7")];
+        assert!(state_enough_zones(&stated));
         assert_eq!(chosen(&stated, Vec::new(), &["a"]), ["c:vsw-9", "a:vsw-7"]);
-        let unclear = Placement { stated: vec![choice(None, "vsw-2"), choice(None, "vsw-gone")] };
-        assert!(!unclear.is_certain());
+        let unclear = [choice(None, "vsw-2"), choice(None, "vsw-gone")];
+        assert!(!state_enough_zones(&unclear));
         assert_eq!(chosen(&unclear, vec![vswitch("vsw-2", "b", 1)], &[]), ["b:vsw-2"]);
     }
 
     #[test]
     fn beside_a_single_stated_zone_comes_the_one_with_the_most_nodes() {
         let choice = |id: &str| VSwitchChoice { zone: Some("a".to_owned()), id: id.to_owned() };
-        let single = Placement { stated: vec![choice("vsw-1"), choice("vsw-2")] };
-        assert!(!single.is_certain());
+        let single = [choice("vsw-1"), choice("vsw-2")];
+        assert!(!state_enough_zones(&single));
         let found = || vec![vswitch("vsw-3", "b", 9), vswitch("vsw-4", "c", 1), vswitch("vsw-5", "a", 5)];
         assert_eq!(chosen(&single, found(), &["a", "c"]), ["a:vsw-1", "c:vsw-4"]);
         assert_eq!(chosen(&single, Vec::new(), &["a"]), ["a:vsw-1"], "a region with one zone");

@@ -136,9 +136,9 @@ impl Side {
         let world = self.seen(world, &cloud).await;
         let Ok(mut desired) = world.desire() else { panic!("it was desired before") };
         desired.applied.insert(applied::SOURCE_RANGES.to_owned());
-        let mut goal = Goal::Ensure { desired: Box::new(desired), near_nodes: false };
+        let mut goal = Goal::Ensure(Box::new(desired));
         let (clb, mut observed) = self.look(&cloud, &mut goal).await;
-        let plan = ClassicProduct::diff(&goal, &observed);
+        let plan = goal.diff(&observed);
         let execution = self.execute(&clb, &world, plan.clone(), &mut observed).await;
         if execution.failures.stopped.is_some() {
             return None;
@@ -152,7 +152,7 @@ impl Side {
         let clb = ClassicProduct::new(cloud, Arc::new(CloudLocation::default()));
         let search = Search { label: &self.label, made: Made::default(), due: None };
         let leaves = matches!(goal, Goal::Remove(_));
-        let mut observed = match find(&clb, &ClassicProduct::facts(goal), &search).await.unwrap() {
+        let mut observed = match find(&clb, &goal.facts(), &search).await.unwrap() {
             Found::LoadBalancer(observed) => observed,
             // Kept for the user, as an earlier try left it.
             Found::Unmarked { .. } if leaves => return (clb, Observed::default()),
@@ -166,7 +166,7 @@ impl Side {
     fn remember(&mut self, goal: &Goal, observed: &Observed) {
         if let Some(id) = observed.id() {
             id.clone_into(&mut self.label);
-            self.ingress = ClassicProduct::ingress(goal, observed, &[]);
+            self.ingress = goal.ingress(observed, &[]);
         }
     }
 
@@ -196,10 +196,10 @@ impl Side {
         let cloud = self.client(writes, answered);
         let mut world = self.seen(world, &cloud).await;
         world.service.deleting = true;
-        let mut goal = ClassicProduct::removal(&world.service, &world.settings);
+        let mut goal = Goal::removal(&world.service, &world.settings);
         let forced = Departure::of(&world.service).override_listeners;
         let (clb, mut observed) = self.look(&cloud, &mut goal).await;
-        let mut plan = ClassicProduct::diff(&goal, &observed);
+        let mut plan = goal.diff(&observed);
         // Without the right to remove them, listeners of the time when there was one hold on to their groups; that is reported.
         let reported = std::mem::take(&mut plan.problems);
         assert!(reported.iter().all(|problem| !forced && problem.field.starts_with("listener ")), "{reported:?}");

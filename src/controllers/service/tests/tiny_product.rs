@@ -18,20 +18,29 @@ use crate::alibaba::tests::simulated::client_of;
 use crate::alibaba::{Fault, FaultKind};
 use crate::cluster::tests::simulated;
 use crate::config::{Origin, load};
-use crate::controllers::service::product::{Completed, Due, Facts, ListedBy, Product, Search, Settled, Write};
+use crate::controllers::service::product::{Completed, Due, ListedBy, Product, Search, Settled, Write};
 use crate::controllers::{Context, registry, service};
 use crate::fence::fence;
+use crate::plan::clb::annotations::Name;
+use crate::plan::clb::model::ListenerKey;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
-use crate::plan::service::backends::{Inputs, KnownNodes};
-use crate::plan::service::groups::GroupOperation;
-use crate::plan::service::handling::{Departure, LoadBalancerKind};
-use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::annotations::parse;
+use crate::plan::service::applied;
+use crate::plan::service::backends::{AddressFamily, Inputs, KnownNodes};
+use crate::plan::service::desire;
+use crate::plan::service::desired::{self, ProductModel, Removal, Sources};
+use crate::plan::service::goal::Goal;
+use crate::plan::service::group_operation::{GroupOperation, RefusedBackends};
+use crate::plan::service::handling::LoadBalancerKind;
+use crate::plan::service::model::{GroupRef, ObservedGroup};
 use crate::plan::service::observed::{ListenerFacts, ObservedModel};
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
+use crate::plan::service::problem::ScopedProblems;
 use crate::plan::service::settings::ServiceSettings;
-use crate::plan::service::steps::{self, Operation, Part, Plan, RefusedBackends, Target};
+use crate::plan::service::steps::{self, Operation, Part, Plan, Target};
+use crate::plan::setting::SettingOrigin;
 use crate::telemetry::alarms::Alarms;
 
 /// A cloud of names, which are there at once and have to be opened before they serve, which waits for a job.
@@ -48,11 +57,10 @@ struct Names {
     looks: u32,
 }
 
-#[derive(Debug)]
-struct Goal {
-    owner: Owner,
-    wanted: bool,
-}
+#[derive(Clone, Copy, Debug)]
+struct TinyModel;
+
+type Desired = desired::Desired<TinyModel>;
 
 #[derive(Clone, Debug, Default)]
 struct Seen {
@@ -75,6 +83,12 @@ impl fmt::Display for Step {
             Self::Open(name) => write!(f, "open {name}"),
             Self::Remove(name) => write!(f, "remove {name}"),
         }
+    }
+}
+
+impl From<GroupOperation> for Step {
+    fn from(_: GroupOperation) -> Self {
+        unreachable!("it has no server groups")
     }
 }
 
@@ -105,7 +119,7 @@ impl Operation for Step {
 }
 
 impl ObservedModel for Seen {
-    type ListenerKey = u16;
+    type ListenerKey = ListenerKey;
 
     fn tagged(&self) -> Option<TaggedInstance<'_>> {
         static NO_TAGS: LiteMap<String, String> = LiteMap::new();
@@ -127,13 +141,82 @@ impl ObservedModel for Seen {
         &NO_IDS
     }
 
-    fn listeners(&self) -> Option<impl Iterator<Item = (u16, ListenerFacts<'_>)>> {
+    fn listeners(&self) -> Option<impl Iterator<Item = (ListenerKey, ListenerFacts<'_>)>> {
         None::<std::iter::Empty<_>>
     }
 }
 
+impl ProductModel for TinyModel {
+    const APPLIED: &'static str = applied::CLB;
+    type Name = Name;
+    type ListenerKey = ListenerKey;
+    type Instance = ();
+    type Listener = GroupRef;
+    type Access = ();
+    type Extra = ();
+    type Observed = Seen;
+    type Operation = Step;
+
+    fn facts(group: &GroupRef) -> (&str, &GroupRef) {
+        ("", group)
+    }
+
+    fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
+        Owner::of(service, settings)
+    }
+
+    fn desire(inputs: &Inputs<'_>) -> Desired {
+        let Inputs { service, settings, .. } = *inputs;
+        let annotations = parse(service);
+        let rules = desire::backend_rules(service, &annotations, settings, AddressFamily::V4);
+        let sources = Sources::new(inputs, &annotations, &rules);
+        Desired::new(&sources, Owner::of(service, settings), ScopedProblems::default(), (), ())
+    }
+
+    fn origins(_: &ServiceView, _: &ServiceSettings, _: &Desired) -> Vec<SettingOrigin> {
+        Vec::new()
+    }
+
+    fn diff(desired: &Desired, seen: &Seen) -> Plan<Step> {
+        let mut plan = Plan::default();
+        match &seen.name {
+            None => {
+                let name = desired.owner.default_name();
+                plan.step(Step::Make(name.clone()), Target::LoadBalancer, [], "there is none");
+                plan.step(Step::Open(name), Target::Attribute("open"), [], "it is new");
+            }
+            Some(name) if !seen.is_open => {
+                plan.step(Step::Open(name.clone()), Target::Attribute("open"), [], "it is closed");
+            }
+            _ => {}
+        }
+        plan
+    }
+
+    fn follow(_: &Desired, _: &Seen) -> Plan<Step> {
+        Plan::default()
+    }
+
+    fn teardown(_: &Removal, seen: &Seen) -> Plan<Step> {
+        let mut plan = Plan::default();
+        if let Some(name) = &seen.name {
+            plan.step(Step::Remove(name.clone()), Target::LoadBalancer, [], "the Service leaves");
+        }
+        plan
+    }
+
+    fn ingress(_: &Desired, seen: &Seen, _: &[String]) -> Vec<Ingress> {
+        let hostname = |name: &String| Ingress { ip: String::new(), hostname: format!("{name}.example.com") };
+        seen.name.iter().filter(|_| seen.is_open).map(hostname).collect()
+    }
+
+    fn ingress_details(_: &ServiceView, _: &Desired, _: &Seen, _: &[Ingress], _: bool) -> Vec<IngressDetails> {
+        Vec::new()
+    }
+}
+
 impl Product for Tiny {
-    type Goal = Goal;
+    type Model = TinyModel;
     type Observed = Seen;
     type Operation = Step;
     type Answer = ();
@@ -144,49 +227,6 @@ impl Product for Tiny {
 
     fn attached_pods(_: &ServiceView, _: &dyn KnownNodes, _: &EndpointsView, _: &ServiceSettings) -> BTreeSet<IpAddr> {
         BTreeSet::new()
-    }
-
-    fn desire(inputs: &Inputs<'_>) -> Goal {
-        Goal { owner: Owner::of(inputs.service, inputs.settings), wanted: true }
-    }
-
-    fn removal(service: &ServiceView, settings: &ServiceSettings) -> Goal {
-        Goal { owner: Owner::of(service, settings), wanted: false }
-    }
-
-    fn facts(goal: &Goal) -> Facts<'_> {
-        Facts::of(&goal.owner, None)
-    }
-
-    fn departure(_: &mut Goal) -> Option<&mut Departure> {
-        None
-    }
-
-    fn vanished(_: &mut Goal) -> Option<&mut Vec<Owner>> {
-        None
-    }
-
-    fn follow(_: &Goal, _: &Seen) -> Plan<Step> {
-        Plan::default()
-    }
-
-    fn diff(goal: &Goal, seen: &Seen) -> Plan<Step> {
-        let mut plan = Plan::default();
-        match &seen.name {
-            None if goal.wanted => {
-                let name = goal.owner.default_name();
-                plan.step(Step::Make(name.clone()), Target::LoadBalancer, [], "there is none");
-                plan.step(Step::Open(name), Target::Attribute("open"), [], "it is new");
-            }
-            Some(name) if goal.wanted && !seen.is_open => {
-                plan.step(Step::Open(name.clone()), Target::Attribute("open"), [], "it is closed");
-            }
-            Some(name) if !goal.wanted => {
-                plan.step(Step::Remove(name.clone()), Target::LoadBalancer, [], "the Service leaves");
-            }
-            _ => {}
-        }
-        plan
     }
 
     fn apply(seen: &mut Seen, step: &Step, (): &()) {
@@ -205,15 +245,6 @@ impl Product for Tiny {
         seen.is_busy.then_some(Duration::from_millis(50))
     }
 
-    fn ingress(_: &Goal, seen: &Seen, _: &[String]) -> Vec<Ingress> {
-        let hostname = |name: &String| Ingress { ip: String::new(), hostname: format!("{name}.example.com") };
-        seen.name.iter().filter(|_| seen.is_open).map(hostname).collect()
-    }
-
-    fn ingress_details(_: &ServiceView, _: &Goal, _: &Seen, _: &[Ingress], _: bool) -> Vec<IngressDetails> {
-        Vec::new()
-    }
-
     async fn read(&self, _: &Owner, id: &str, _: Due<'_>) -> Result<Seen, Fault> {
         let gone = || Fault::new("tiny", FaultKind::Gone, "there is none of this name");
         self.list(ListedBy::Name(id)).await?.pop().ok_or_else(gone)
@@ -227,7 +258,13 @@ impl Product for Tiny {
         Ok(listed.map(seen).collect())
     }
 
-    async fn complete(&self, _: &Goal, _: &mut Seen, _: Option<&Seen>, _: &Search<'_>) -> Result<Completed, Fault> {
+    async fn complete(
+        &self,
+        _: &Goal<TinyModel>,
+        _: &mut Seen,
+        _: Option<&Seen>,
+        _: &Search<'_>,
+    ) -> Result<Completed, Fault> {
         Ok(Completed { shows_all_made: true, unread: Vec::new() })
     }
 
@@ -248,11 +285,11 @@ impl Product for Tiny {
         Ok(settled)
     }
 
-    async fn refresh(&self, _: &Goal, _: &mut Seen, _: &Plan<Step>, _: &Search<'_>) -> Result<(), Fault> {
+    async fn refresh(&self, _: &Goal<TinyModel>, _: &mut Seen, _: &Plan<Step>, _: &Search<'_>) -> Result<(), Fault> {
         Ok(())
     }
 
-    async fn place(&self, _: &mut Goal, _: &[Arc<NodeView>]) -> Result<(), Fault> {
+    async fn place(&self, _: &mut Goal<TinyModel>, _: &[Arc<NodeView>]) -> Result<(), Fault> {
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::Operation;
 use crate::plan::clb::model::ListenerFields;
-use crate::plan::service::groups::Backends;
+use crate::plan::service::group_operation::Backends;
 use crate::plan::service::model::GroupRef;
 
 impl Display for Operation {

@@ -13,7 +13,7 @@ use crate::plan::clb::observed::CertificateState;
 use crate::plan::clb::operation::{Operation, Plan, Step};
 use crate::plan::clb::teardown::{reversible, teardown};
 use crate::plan::inputs::{EndpointsView, Ingress};
-use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;

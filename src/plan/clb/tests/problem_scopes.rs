@@ -14,7 +14,7 @@ use crate::plan::clb::observed::AccessList;
 use crate::plan::clb::operation::{Operation, Plan, Step};
 use crate::plan::inputs::{Ingress, NodeView};
 use crate::plan::service::annotations::{AnnotationName, parse};
-use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::problem::ServiceProblem;

@@ -13,7 +13,7 @@ use crate::plan::clb::observed::{Observed, ObservedInstance};
 use crate::plan::clb::operation::{Operation, Plan, Step};
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{EndpointsView, ServicePort};
-use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::{BackendKey, GroupRef};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::Owner;

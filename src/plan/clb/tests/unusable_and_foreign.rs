@@ -10,7 +10,7 @@ use crate::plan::clb::observed::{AccessList, CertificateState};
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::clb::teardown::teardown;
 use crate::plan::service::applied;
-use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{CLUSTER_TAG, MARK_TAG, Owner};

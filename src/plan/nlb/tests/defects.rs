@@ -13,11 +13,11 @@ use crate::plan::nlb::model::{GroupField, ListenerField, ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Answer, Observed, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Step};
 use crate::plan::nlb::teardown::teardown_needs;
-use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::group_operation::{GroupOperation, RefusedBackends};
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::{Backend, BackendKey, GroupRef, ObservedGroup};
 use crate::plan::service::ownership::MARK_TAG;
-use crate::plan::service::steps::{Operation as _, RefusedBackends, Target};
+use crate::plan::service::steps::{Operation as _, Target};
 
 const GROUP: &str = "k8s.30080.TCP.web.default.c1";
 

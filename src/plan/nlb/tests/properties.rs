@@ -14,7 +14,7 @@ use crate::plan::nlb::diff::diff;
 use crate::plan::nlb::model::{ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Observed, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Plan};
-use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::{BackendKey, GroupRef};
 use crate::plan::service::observed::ObservedModel;

@@ -1,0 +1,89 @@
+//! What this product brings to what all products do.
+
+use super::annotations::Name;
+use super::desired::{ClassicExtra, ClassicModel, Desired, DesiredAccess, DesiredInstance, DesiredListener};
+use super::model::ListenerKey;
+use super::needs::MissingReads;
+use super::observed::Observed;
+use super::operation::{Operation, Plan};
+use super::{desire, diff, origins, status, teardown};
+use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
+use crate::plan::service::applied;
+use crate::plan::service::backends::Inputs;
+use crate::plan::service::desired::{ProductModel, Removal};
+use crate::plan::service::goal::Goal;
+use crate::plan::service::group_diff;
+use crate::plan::service::model::GroupRef;
+use crate::plan::service::ownership::Owner;
+use crate::plan::service::settings::ServiceSettings;
+use crate::plan::setting::SettingOrigin;
+
+impl ProductModel for ClassicModel {
+    const APPLIED: &'static str = applied::CLB;
+    type Name = Name;
+    type ListenerKey = ListenerKey;
+    type Instance = DesiredInstance;
+    type Listener = DesiredListener;
+    type Access = DesiredAccess;
+    type Extra = ClassicExtra;
+    type Observed = Observed;
+    type Operation = Operation;
+
+    fn facts(listener: &DesiredListener) -> (&str, &GroupRef) {
+        (&listener.source, &listener.group)
+    }
+
+    fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
+        Owner::of(service, settings)
+    }
+
+    fn desire(inputs: &Inputs<'_>) -> Desired {
+        desire::desire(inputs)
+    }
+
+    fn origins(service: &ServiceView, settings: &ServiceSettings, desired: &Desired) -> Vec<SettingOrigin> {
+        origins::origins(service, settings, desired)
+    }
+
+    fn diff(desired: &Desired, observed: &Observed) -> Plan {
+        diff::diff(desired, observed)
+    }
+
+    fn follow(desired: &Desired, observed: &Observed) -> Plan {
+        group_diff::follow(desired, observed, true)
+    }
+
+    fn teardown(removal: &Removal, observed: &Observed) -> Plan {
+        let plan = teardown::teardown(&removal.owner, &removal.departure, observed);
+        if removal.stays { teardown::reversible(plan) } else { plan }
+    }
+
+    fn publishes_elastic(desired: &Desired) -> bool {
+        desired.extra.eip
+    }
+
+    fn ingress(desired: &Desired, observed: &Observed, elastic: &[String]) -> Vec<Ingress> {
+        let instance = observed.instance.as_ref();
+        instance.map(|instance| status::expected_ingress(desired, instance, elastic)).unwrap_or_default()
+    }
+
+    fn ingress_details(
+        service: &ServiceView,
+        desired: &Desired,
+        observed: &Observed,
+        ingress: &[Ingress],
+        ip_mode: bool,
+    ) -> Vec<IngressDetails> {
+        status::expected_details(service, desired, observed, ingress, ip_mode)
+    }
+}
+
+impl Goal<ClassicModel> {
+    /// What must be read before it can be compared with what there is.
+    pub fn needs(&self, observed: &Observed) -> MissingReads {
+        match self {
+            Self::Ensure(desired) => desired.needs(observed),
+            Self::Remove(removal) => teardown::teardown_needs(&removal.owner, &removal.departure, observed),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What this product brings to what all products do.
+
+use super::annotations::Name;
+use super::desired::{Desired, DesiredAccess, DesiredInstance, DesiredListener, NetworkExtra, NetworkModel};
+use super::model::ListenerKey;
+use super::needs::MissingReads;
+use super::observed::Observed;
+use super::operation::{Operation, Plan};
+use super::{desire, diff, origins, status, teardown};
+use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
+use crate::plan::service::applied;
+use crate::plan::service::backends::Inputs;
+use crate::plan::service::desired::{ProductModel, Removal};
+use crate::plan::service::goal::Goal;
+use crate::plan::service::group_diff;
+use crate::plan::service::model::GroupRef;
+use crate::plan::service::ownership::Owner;
+use crate::plan::service::settings::ServiceSettings;
+use crate::plan::setting::SettingOrigin;
+
+impl ProductModel for NetworkModel {
+    const APPLIED: &'static str = applied::NLB;
+    type Name = Name;
+    type ListenerKey = ListenerKey;
+    type Instance = DesiredInstance;
+    type Listener = DesiredListener;
+    type Access = DesiredAccess;
+    type Extra = NetworkExtra;
+    type Observed = Observed;
+    type Operation = Operation;
+
+    fn facts(listener: &DesiredListener) -> (&str, &GroupRef) {
+        (&listener.source, &listener.group)
+    }
+
+    fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
+        Owner::of_network_load_balancer(service, settings)
+    }
+
+    fn desire(inputs: &Inputs<'_>) -> Desired {
+        desire::desire(inputs)
+    }
+
+    fn origins(service: &ServiceView, settings: &ServiceSettings, desired: &Desired) -> Vec<SettingOrigin> {
+        origins::origins(service, settings, desired)
+    }
+
+    fn diff(desired: &Desired, observed: &Observed) -> Plan {
+        diff::diff(desired, observed)
+    }
+
+    fn follow(desired: &Desired, observed: &Observed) -> Plan {
+        group_diff::follow(desired, observed, true)
+    }
+
+    fn teardown(removal: &Removal, observed: &Observed) -> Plan {
+        teardown::teardown(&removal.owner, &removal.departure, observed)
+    }
+
+    fn ingress(_: &Desired, observed: &Observed, _: &[String]) -> Vec<Ingress> {
+        observed.instance.as_ref().map(status::expected_ingress).unwrap_or_default()
+    }
+
+    fn ingress_details(
+        service: &ServiceView,
+        desired: &Desired,
+        observed: &Observed,
+        ingress: &[Ingress],
+        _ip_mode: bool,
+    ) -> Vec<IngressDetails> {
+        status::expected_details(service, desired, observed, ingress)
+    }
+}
+
+impl Goal<NetworkModel> {
+    /// What must be read before it can be compared with what there is.
+    pub fn needs(&self, observed: &Observed) -> MissingReads {
+        match self {
+            Self::Ensure(desired) => {
+                let mut needs = desired.needs(observed);
+                needs.security_groups |= desired.extra.had_security_group && observed.security_groups.is_none();
+                needs
+            }
+            Self::Remove(removal) => teardown::teardown_needs(&removal.owner, &removal.departure, observed),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a Service asks for: its load balancer, or that nothing of it is left.
+
+use super::applied::{self, applied};
+use super::backends::Inputs;
+use super::desired::{Desired, ProductModel, Removal};
+use super::handling::Departure;
+use super::ownership::Owner;
+use super::settings::ServiceSettings;
+use super::steps::Plan;
+use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
+use crate::plan::setting::SettingOrigin;
+
+/// What a Service asks for.
+#[derive(Debug)]
+pub enum Goal<M: ProductModel> {
+    /// This load balancer.
+    Ensure(Box<Desired<M>>),
+    /// That nothing of the Service is left.
+    Remove(Box<Removal>),
+}
+
+impl<M: ProductModel> Goal<M> {
+    /// The desired state of a managed Service. Its problems are in the diff, which does not change what a problem is about.
+    pub fn desire(inputs: &Inputs<'_>) -> Self {
+        Self::Ensure(Box::new(M::desire(inputs)))
+    }
+
+    /// The desired state of a Service that is deleted or no longer managed: nothing of it remains.
+    pub fn removal(service: &ServiceView, settings: &ServiceSettings) -> Self {
+        Self::Remove(Box::new(Removal {
+            owner: M::owner(service, settings),
+            departure: Departure::of(service),
+            stays: !service.deleting,
+            had_ranges: !service.source_ranges.is_empty()
+                || applied(service, M::APPLIED).contains(applied::SOURCE_RANGES),
+        }))
+    }
+
+    /// Whose load balancer it is.
+    pub fn owner(&self) -> &Owner {
+        match self {
+            Self::Ensure(desired) => &desired.owner,
+            Self::Remove(removal) => &removal.owner,
+        }
+    }
+
+    /// The desired load balancer; `None` for a Service that is deleted or no longer managed.
+    pub fn desired(&self) -> Option<&Desired<M>> {
+        match self {
+            Self::Ensure(desired) => Some(desired),
+            Self::Remove(_) => None,
+        }
+    }
+
+    /// The same, to complete it.
+    pub fn desired_mut(&mut self) -> Option<&mut Desired<M>> {
+        match self {
+            Self::Ensure(desired) => Some(desired),
+            Self::Remove(_) => None,
+        }
+    }
+
+    /// What remains of a Service that is deleted or no longer managed; `None` for a managed one.
+    pub fn departure(&mut self) -> Option<&mut Departure> {
+        match self {
+            Self::Ensure(_) => None,
+            Self::Remove(removal) => Some(&mut removal.departure),
+        }
+    }
+
+    /// Where each setting of the load balancer comes from, in words.
+    pub fn origins(&self, service: &ServiceView, settings: &ServiceSettings) -> Vec<SettingOrigin> {
+        self.desired().map(|desired| M::origins(service, settings, desired)).unwrap_or_default()
+    }
+
+    /// The steps from the observed state to the goal.
+    pub fn diff(&self, observed: &M::Observed) -> Plan<M::Operation> {
+        match self {
+            Self::Ensure(desired) => M::diff(desired, observed),
+            Self::Remove(removal) => M::teardown(removal, observed),
+        }
+    }
+
+    /// Those of the steps that only keep the backends of existing server groups in sync.
+    pub fn follow(&self, observed: &M::Observed) -> Plan<M::Operation> {
+        self.desired().map(|desired| M::follow(desired, observed)).unwrap_or_default()
+    }
+
+    /// What the status of the Service should say. `elastic` are the elastic addresses bound to the load balancer, if they were
+    /// asked for.
+    pub fn ingress(&self, observed: &M::Observed, elastic: &[String]) -> Vec<Ingress> {
+        self.desired().map(|desired| M::ingress(desired, observed, elastic)).unwrap_or_default()
+    }
+
+    /// What newer API servers store with each entry of `ingress`; `ip_mode` if they know that field.
+    pub fn ingress_details(
+        &self,
+        service: &ServiceView,
+        observed: &M::Observed,
+        ingress: &[Ingress],
+        ip_mode: bool,
+    ) -> Vec<IngressDetails> {
+        self.desired().map(|it| M::ingress_details(service, it, observed, ingress, ip_mode)).unwrap_or_default()
+    }
+}
