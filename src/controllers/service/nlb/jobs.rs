@@ -10,8 +10,7 @@ use crate::controllers::service::tolerance::fails_alone;
 use crate::plan::nlb::observed::{Job, Observed};
 use crate::plan::service::steps::Target;
 
-/// How long making a load balancer takes at least, and whatever another program does; the longest time between two looks at a
-/// deletion.
+/// How long making a load balancer takes at least, and whatever another program does.
 const LONG: Duration = Duration::from_secs(5);
 /// How long changes of a load balancer take.
 const INSTANCE: Duration = Duration::from_secs(3);
@@ -19,16 +18,23 @@ const INSTANCE: Duration = Duration::from_secs(3);
 const LISTENER: Duration = Duration::from_secs(2);
 /// How long changes of a server group and its backends take.
 const GROUP: Duration = Duration::from_millis(1200);
+/// Looks after which a job takes longer than usual, so that each further look waits a step longer.
+const USUAL_LOOKS: u32 = 4;
+/// The longest time between two looks.
+const LONGEST: Duration = Duration::from_secs(60);
 
-/// In what time the first of the jobs is likely done.
+/// In what time the first of the jobs is likely done. Of a job that lasts, looks become less frequent.
 pub(super) fn look_again(observed: &Observed) -> Option<Duration> {
-    let time = |(target, job): (&Target, &Job)| match target {
-        _ if job.id.is_empty() => LONG,
-        // How long it takes varies, and label and finalizer of its Service wait for it.
-        Target::LoadBalancer if job.deletes => LONG.min(GROUP * (1 << job.looks.min(2))),
-        Target::Group(_) => GROUP,
-        Target::Listener(_) | Target::FormerListener(_) => LISTENER,
-        Target::LoadBalancer | Target::Attribute(_) | Target::AccessList => INSTANCE,
+    let time = |(target, job): (&Target, &Job)| {
+        let first = match target {
+            _ if job.id.is_empty() => LONG,
+            // How long it takes varies, and label and finalizer of its Service wait for it.
+            Target::LoadBalancer if job.deletes => LONG.min(GROUP * (1 << job.looks.min(2))),
+            Target::Group(_) => GROUP,
+            Target::Listener(_) | Target::FormerListener(_) => LISTENER,
+            Target::LoadBalancer | Target::Attribute(_) | Target::AccessList => INSTANCE,
+        };
+        LONGEST.min(first * (1 + job.looks / USUAL_LOOKS))
     };
     observed.jobs.iter().map(time).min()
 }
@@ -73,6 +79,7 @@ async fn see_instance(api: &Api, observed: &mut Observed, settled: &mut Settled)
     match api.describe_instance(&id).await {
         Ok(instance) if matches!(instance.status.as_str(), "Provisioning" | "Configuring") => {
             observed.instance = Some(instance);
+            observed.jobs.entry(Target::LoadBalancer).and_modify(|job| job.looks += 1);
         }
         Ok(instance) if is_new => {
             observed.instance = Some(instance);
@@ -93,4 +100,23 @@ fn failure(job: Job) -> (String, Fault) {
     "JobFailed".clone_into(&mut fault.code);
     fault.request_id = job.request_id;
     (job.line, fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_lasts_is_looked_at_less_and_less_often_and_at_least_every_minute() {
+        for (target, id) in [(Target::LoadBalancer, ""), (Target::LoadBalancer, "job-1"), (Target::AccessList, "job-2")]
+        {
+            let after = |looks| {
+                let job = Job { id: id.to_owned(), looks, ..Job::default() };
+                look_again(&Observed { jobs: [(target.clone(), job)].into(), ..Observed::default() }).unwrap()
+            };
+            assert_eq!(after(0), after(USUAL_LOOKS - 1), "a usual job ends in this time");
+            assert!(after(USUAL_LOOKS) > after(0) && after(40) > after(20), "{target:?}");
+            assert_eq!(after(10_000), LONGEST);
+        }
+    }
 }
