@@ -257,7 +257,7 @@ fn endpoint_moved(nodes: usize) -> Work {
         address: IpAddr::V4(Ipv4Addr::new(10, 2, 0, number)),
         node: Some(format!("node-{node}").into()),
         pod: None,
-        pod_uid: None,
+        pod_uid: 0,
         hostname: None,
         ready: true,
         serving: true,

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::interner::Interner;
+use crate::plan::digest;
 use crate::plan::inputs::{
     Condition, ConditionStatus, DEFAULT_AFFINITY, DiskDriver, Endpoint, EndpointsView, Ingress, IngressDetails,
     LOAD_BALANCER_READY, NodeAddress, NodeView, ObjectKey, PodView, PortStatus, ReadyCondition, ServicePort,
@@ -436,10 +437,10 @@ pub(super) fn slice(mut object: Value) -> Result<EndpointsView, serde_json::Erro
     Ok(merge(endpoints.collect()))
 }
 
-/// Name and uid of the pod behind an endpoint.
-fn pod_of(target: Option<core::ObjectReference>) -> (Option<Arc<str>>, Option<Arc<str>>) {
+/// Name of the pod behind an endpoint, and the number of its uid.
+fn pod_of(target: Option<core::ObjectReference>) -> (Option<Arc<str>>, u64) {
     let pod = target.filter(|target| target.kind.as_deref() == Some("Pod")).unwrap_or_default();
-    (pod.name.map(Arc::from), pod.uid.map(Arc::from))
+    (pod.name.map(Arc::from), pod.uid.map_or(0, |uid| digest::number(&uid)))
 }
 
 /// All endpoints of a Service, ordered. While slices are rebalanced an endpoint can be in two of them; the better state

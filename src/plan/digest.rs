@@ -1,4 +1,7 @@
-//! SHA-1 as text, for names and marks that must be short and the same each time. It protects nothing.
+//! SHA-1 as text, for names and marks that must be short and the same each time; numbers in place of values that are only
+//! compared. They protect nothing.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use sha1::{Digest, Sha1};
 
@@ -6,4 +9,12 @@ use sha1::{Digest, Sha1};
 #[must_use]
 pub fn hex(text: &[u8]) -> String {
     Sha1::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A number for a value, never 0; the same within one process.
+#[must_use]
+pub fn number(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish().max(1)
 }

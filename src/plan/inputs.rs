@@ -330,8 +330,8 @@ pub struct Endpoint {
     pub node: Option<Arc<str>>,
     /// Name of the pod behind it, if a pod is.
     pub pod: Option<Arc<str>>,
-    /// Its uid: a pod can come back with its name and address.
-    pub pod_uid: Option<Arc<str>>,
+    /// The [number](super::digest::number) of its uid, since a pod can come back with its name and address; 0 without one.
+    pub pod_uid: u64,
     /// `hostname`: its name below that of the Service, if it has one.
     pub hostname: Option<Arc<str>>,
     /// `conditions.ready`; as the API has it, an endpoint that does not say so is ready.

@@ -81,10 +81,10 @@ const CHECKS: &[(&str, &[&str])] = &[
         &["golden case label-only-change", "controllers::service::state::tests::only_what_the_user_changed_counts"],
     ),
     (
-        "15: a pod without interface: nothing is removed, and its condition says so",
+        "15: a pod without interface keeps its own address, delays no other, and its condition says so",
         &[
             "service_features::pods_are_looked_up_in_batches_and_one_without_interface_delays_no_other",
-            "plan::clb::tests::drift_and_changes::a_pod_without_interface_holds_removals_back",
+            "plan::clb::tests::drift_and_changes::pods_without_interface_hold_removals_back_while_no_other_is_wanted",
         ],
     ),
     (

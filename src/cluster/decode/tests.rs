@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::plan::digest;
 use crate::plan::inputs::ConditionStatus;
 
 #[test]
@@ -207,7 +208,7 @@ fn endpoint(address: &str, ready: bool, ports: &[(&str, u16)]) -> Endpoint {
         address: address.parse().unwrap(),
         node: None,
         pod: None,
-        pod_uid: None,
+        pod_uid: 0,
         hostname: None,
         ready,
         serving: true,
@@ -228,7 +229,7 @@ fn slices_of_both_versions_say_the_same() {
         endpoints: vec![Endpoint {
             node: Some("n1".into()),
             pod: Some("p1".into()),
-            pod_uid: Some("u1".into()),
+            pod_uid: digest::number("u1"),
             hostname: Some("web-0".into()),
             ..endpoint("10.1.0.5", true, &[("http", 8080)])
         }],
@@ -311,7 +312,7 @@ fn old_endpoints_tell_ready_from_not_ready() {
         Endpoint {
             node: Some("n1".into()),
             pod: Some("p1".into()),
-            pod_uid: Some("u1".into()),
+            pod_uid: digest::number("u1"),
             hostname: Some("web-0".into()),
             ..endpoint("10.1.0.6", true, &ports)
         },

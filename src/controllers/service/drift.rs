@@ -4,11 +4,11 @@
 //! server groups and their members, is read in turn: those of each Service once in a cycle whose length follows from the
 //! number of reads that it takes.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::plan::digest;
 use crate::plan::service::settings::ServiceOptions;
 
 /// Moments at equal distances since a term of leadership began.
@@ -58,9 +58,7 @@ fn since_last(now: Duration, period: Duration, phase: Duration) -> Duration {
 
 /// The phase of a Service in a cycle, from 0 to less than 1; those of many are spread evenly.
 fn phase(uid: &str) -> f64 {
-    let mut hasher = DefaultHasher::new();
-    uid.hash(&mut hasher);
-    let high = u32::try_from(hasher.finish() >> 32).unwrap_or_default();
+    let high = u32::try_from(digest::number(uid) >> 32).unwrap_or_default();
     f64::from(high) / (f64::from(u32::MAX) + 1.0)
 }
 

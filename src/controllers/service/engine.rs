@@ -6,7 +6,6 @@
 mod restored;
 mod serve_on;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -30,6 +29,7 @@ use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind, Priority};
 use crate::cluster::event_code;
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
+use crate::plan::digest;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::service::handling::{Handling, LoadBalancerKind, is_inherited, unhandled};
 use crate::plan::service::model::ObservedGroup;
@@ -334,7 +334,7 @@ impl<P: Product> Engine<P> {
                 token: creation_token(case, P::KIND, sighting.observed.id().is_none()),
                 priority: Priority {
                     tickets: Some(case.state.tickets.clone()),
-                    namespace: number_of(&case.service.key.namespace),
+                    namespace: digest::number(&case.service.key.namespace),
                     ..Priority::default()
                 },
                 stocked: stocked(prepared.goal.facts().groups, sighting.observed.groups()),
@@ -683,11 +683,4 @@ fn creation_token<O>(case: &Case<O>, kind: LoadBalancerKind, is_absent: bool) ->
         service_uid: marked_uid(&case.service).to_owned(),
         incarnation: if is_absent { kind.incarnation(&case.service, replaced) } else { String::new() },
     }
-}
-
-/// A number that distinguishes namespaces that share a quota.
-fn number_of(name: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    hasher.finish().max(1)
 }

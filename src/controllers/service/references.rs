@@ -132,9 +132,8 @@ impl Resolver {
     /// Finds the network interfaces of attached pods.
     async fn interfaces(&self, found: &mut References, known: Option<&Interfaces>) -> Result<Interfaces, Fault> {
         let attached = found.endpoints.endpoints.iter().filter(|endpoint| found.attached.contains(&endpoint.address));
-        let pods: BTreeMap<IpAddr, Option<Arc<str>>> =
-            attached.map(|endpoint| (endpoint.address, endpoint.pod_uid.clone())).collect();
-        let pod_at = |ip: &IpAddr| pods.get(ip).cloned().flatten();
+        let pods: BTreeMap<IpAddr, u64> = attached.map(|endpoint| (endpoint.address, endpoint.pod_uid)).collect();
+        let pod_at = |ip: &IpAddr| pods.get(ip).copied().unwrap_or_default();
         let mut interfaces = Interfaces::new();
         let mut unknown = Vec::new();
         for ip in &found.attached {

@@ -4,7 +4,6 @@
 //! starts without it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use super::execute::Failures;
 use super::orphans::Vanished;
 use super::refusals::{RefusalBudget, Refusals};
 use crate::alibaba::Tickets;
+use crate::plan::digest;
 use crate::plan::inputs::{Ingress, ObjectKey, ServiceView, SyncCondition};
 use crate::plan::service::applied::Applied;
 use crate::plan::service::unready::UnreadyNodes;
@@ -36,9 +36,9 @@ pub(super) const GROUPS_WITHHELD: &str = "ServerGroupsHeldBack";
 /// without a load balancer is removed, since one may just have been created.
 pub(super) const SECOND_SIGHTING: Duration = Duration::from_secs(10);
 
-/// Network interfaces of directly attached pods: by address, the uid of the pod that had it when it was looked up, and the
-/// interface.
-pub(super) type Interfaces = BTreeMap<IpAddr, (Option<Arc<str>>, String)>;
+/// Network interfaces of directly attached pods: by address, the uid of the pod that had it when it was looked up, as a
+/// number, and the interface.
+pub(super) type Interfaces = BTreeMap<IpAddr, (u64, String)>;
 
 /// The cached state of one Service. `O` is the observed state of its product.
 #[derive(Clone, Debug)]
@@ -131,10 +131,8 @@ pub(super) struct Told {
 impl Told {
     /// Remembers the addresses that this process publishes now; whether it published the same before.
     pub(super) fn publishes(&mut self, wanted: &[Ingress]) -> bool {
-        let mut hasher = DefaultHasher::new();
-        wanted.hash(&mut hasher);
-        let before = std::mem::replace(&mut self.published, hasher.finish());
-        before == self.published
+        let now = digest::number(wanted);
+        std::mem::replace(&mut self.published, now) == now
     }
 }
 

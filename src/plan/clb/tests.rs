@@ -211,7 +211,7 @@ pub(crate) fn pod(address: &str, node: &str) -> Endpoint {
         address: address.parse().unwrap(),
         node: Some(node.into()),
         pod: Some(format!("pod-{address}").into()),
-        pod_uid: None,
+        pod_uid: 0,
         hostname: None,
         ready: true,
         serving: true,

@@ -44,7 +44,7 @@ fn endpoint(address: &str, ready: bool, port: u16) -> Endpoint {
         address: address.parse().unwrap(),
         node: None,
         pod: None,
-        pod_uid: None,
+        pod_uid: 0,
         hostname: None,
         ready,
         serving: true,
