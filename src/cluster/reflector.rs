@@ -68,7 +68,7 @@ impl<V: StoredView> Reflector for ObjectReflector<V> {
             Ok(Some(view)) => self.listed.push((key, view.into())),
             Ok(None) => {}
             Err(error) => {
-                warn_unreadable(&key, &error);
+                warn_undecoded(&key, &error);
                 match self.store.get(&key) {
                     Some(before) => self.listed.push((key, before)),
                     None => drop(self.undecoded.insert(key)),
@@ -87,7 +87,7 @@ impl<V: StoredView> Reflector for ObjectReflector<V> {
             Ok(Some(view)) => self.store.apply(key, view),
             Ok(None) => self.store.delete(&key),
             Err(error) => {
-                warn_unreadable(&key, &error);
+                warn_undecoded(&key, &error);
                 if self.store.get(&key).is_none() {
                     self.store.skip(key);
                 }
@@ -251,7 +251,7 @@ impl EndpointsReflector {
         match decoded {
             Some(decoded) if !target.skipped.contains_key(service) => {
                 let view = decoded.map(Arc::new).unwrap_or_else(|error| {
-                    warn_unreadable(&name, &error);
+                    warn_undecoded(&name, &error);
                     before.unwrap_or_else(|| Arc::new(EndpointsView { unknown: true, ..EndpointsView::default() }))
                 });
                 target.keep(service, name, view);
@@ -371,6 +371,6 @@ fn key_of(object: &Value) -> Option<ObjectKey> {
     key
 }
 
-fn warn_unreadable(key: &ObjectKey, error: &serde_json::Error) {
+fn warn_undecoded(key: &ObjectKey, error: &serde_json::Error) {
     warn!(code = "ACCM0727", %key, %error, "an object cannot be decoded; its previous state stays, and nothing is removed for it");
 }

@@ -1,25 +1,19 @@
 //! What the manifest of a Service leads to, before there is a cluster or a cloud: what `lint` prints.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
-
 use super::clb::ClassicProduct;
 use super::nlb::NetworkProduct;
 use super::product::Product;
 use super::settings_of;
 use crate::config::Config;
 use crate::plan::clb;
-use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
+use crate::plan::inputs::ServiceView;
 use crate::plan::location::CloudLocation;
 use crate::plan::nlb::annotations::Name;
 use crate::plan::service::annotations::{self, AnnotationName as _, ID, LEGACY_PREFIX, PREFIX};
-use crate::plan::service::backends::Inputs;
 use crate::plan::service::goal::Goal;
 use crate::plan::service::handling::{Departure, Handling, LoadBalancerKind};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
-use crate::plan::service::unready::UnreadyNodes;
 use crate::plan::setting::SettingOrigin;
 
 /// The first of the range that API servers allocate from.
@@ -98,24 +92,9 @@ fn allocate_node_ports(service: &mut ServiceView) {
     }
 }
 
-/// What the Service asks for, as far as it says that by itself.
-pub(super) fn desire_alone<P: Product>(service: &ServiceView, settings: &ServiceSettings) -> Goal<P::Model> {
-    let (nodes, endpoints, enis): ([Arc<NodeView>; 0], _, _) = ([], EndpointsView::default(), BTreeMap::new());
-    Goal::desire(&Inputs {
-        service,
-        nodes: &nodes,
-        endpoints: &endpoints,
-        enis: &enis,
-        vpc_cidrs: &[],
-        settings,
-        unready: UnreadyNodes::NONE,
-        now: Duration::ZERO,
-    })
-}
-
 /// `service` is `written` with what nodes decide.
 fn of<P: Product>(written: &ServiceView, service: &ServiceView, settings: &ServiceSettings) -> Linted {
-    let goal = desire_alone::<P>(service, settings);
+    let goal = Goal::<P::Model>::desire_alone(service, settings);
     let plan = goal.diff(&P::Observed::default());
     let is_named = Departure::of(service).reuse.is_some();
     let is_judged = |problem: &ServiceProblem| !is_named || problem.field != ID.full();

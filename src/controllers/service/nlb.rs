@@ -198,7 +198,7 @@ impl Product for NetworkProduct {
             true => Vec::new(),
             false => self.vpc.describe_vswitches(&self.location.vpc_id).await?,
         };
-        desired.instance.create.zones = placement::zones(stated, found, nodes);
+        desired.instance.create.zones = placement::chosen_zones(stated, found, nodes);
         Ok(())
     }
 

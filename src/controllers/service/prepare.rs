@@ -12,7 +12,6 @@ use super::account_check::AccountCheck;
 use super::creations::Inventory;
 use super::drift::DriftSchedule;
 use super::find::{FindError, Found, find, is_about};
-use super::lint::desire_alone;
 use super::product::{Completed, Due, DueTogether, Facts, Product, Search};
 use super::references::{References, Resolver};
 use super::refusals::stocked;
@@ -37,7 +36,7 @@ pub(super) struct Case<O> {
     pub(super) settings: Arc<ServiceSettings>,
     pub(super) handling: Handling,
     pub(super) state: ServiceState<O>,
-    /// What is known to be wrong with the Service, which is told whatever else keeps it out of sync.
+    /// Problems of the Service. The event names them beside any other cause that keeps the Service out of sync.
     pub(super) problems: Vec<ServiceProblem>,
 }
 
@@ -134,7 +133,7 @@ impl<P: Product> Preparer<P> {
         let found = self.resolver.look_up::<P>(service, settings, ungated, known.as_deref()).await;
         let goal = match &found {
             Ok(found) => found.desire::<P>(service, settings, &case.state),
-            Err(_) => desire_alone::<P>(service, settings),
+            Err(_) => Goal::desire_alone(service, settings),
         };
         case.problems = goal.facts().problems.iter().map(|scoped| scoped.problem.clone()).collect();
         let mut found = found?;

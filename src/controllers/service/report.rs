@@ -232,7 +232,7 @@ impl ReconcileError {
         matches!(self, Self::Unfindable(_) | Self::Doubt(_))
     }
 
-    /// The same with what else is known to be wrong.
+    /// The text of the error, and after it the `problems` of the Service, unless they are the error.
     pub(super) fn beside(&self, problems: &[ServiceProblem]) -> String {
         match self {
             Self::Problems(_) => self.to_string(),

@@ -1,5 +1,9 @@
 //! What a Service asks for: its load balancer, or that nothing of it is left.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::applied::{self, applied};
 use super::backends::Inputs;
 use super::desired::{Desired, ProductModel, Removal};
@@ -7,7 +11,8 @@ use super::handling::Departure;
 use super::ownership::Owner;
 use super::settings::ServiceSettings;
 use super::steps::Plan;
-use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
+use super::unready::UnreadyNodes;
+use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::setting::SettingOrigin;
 
 /// What a Service asks for.
@@ -23,6 +28,21 @@ impl<M: ProductModel> Goal<M> {
     /// The desired state of a managed Service. Its problems are in the diff, which does not change what a problem is about.
     pub fn desire(inputs: &Inputs<'_>) -> Self {
         Self::Ensure(Box::new(M::desire(inputs)))
+    }
+
+    /// The same as far as the Service says it by itself, without nodes, endpoints and network interfaces.
+    pub fn desire_alone(service: &ServiceView, settings: &ServiceSettings) -> Self {
+        let (nodes, endpoints, enis): ([Arc<NodeView>; 0], _, _) = ([], EndpointsView::default(), BTreeMap::new());
+        Self::desire(&Inputs {
+            service,
+            nodes: &nodes,
+            endpoints: &endpoints,
+            enis: &enis,
+            vpc_cidrs: &[],
+            settings,
+            unready: UnreadyNodes::NONE,
+            now: Duration::ZERO,
+        })
     }
 
     /// The desired state of a Service that is deleted or no longer managed: nothing of it remains.

@@ -78,6 +78,7 @@ pub(super) async fn perform(
     .map(|()| CreationAnswer::default())
 }
 
+/// The client token does not depend on the placement: whatever was made under it is the load balancer of the Service.
 async fn create_instance(slb: &Slb, write: &Write<'_>, wanted: &CreateInstance) -> Result<CreationAnswer, Fault> {
     let placement = wanted.placement();
     let vswitch = placement.vswitch.as_deref();

@@ -12,7 +12,11 @@ use crate::plan::service::zones;
 
 /// Two zones with one vSwitch each: the first of those that are `stated`, then those with the most nodes, and in each the
 /// vSwitch with the most free addresses.
-pub(super) fn zones(stated: &[VSwitchChoice], mut found: Vec<VSwitch>, nodes: &[Arc<NodeView>]) -> Vec<ZoneMapping> {
+pub(super) fn chosen_zones(
+    stated: &[VSwitchChoice],
+    mut found: Vec<VSwitch>,
+    nodes: &[Arc<NodeView>],
+) -> Vec<ZoneMapping> {
     let zone_of = |choice: &VSwitchChoice| {
         let there = || found.iter().find(|vswitch| vswitch.id == choice.id).map(|it| it.zone.clone());
         choice.zone.clone().or_else(there)
@@ -49,7 +53,7 @@ mod tests {
 
     fn chosen(stated: &[VSwitchChoice], found: Vec<VSwitch>, nodes: &[&str]) -> Vec<String> {
         let nodes: Vec<_> = nodes.iter().map(|zone| node(zone)).collect();
-        zones(stated, found, &nodes).into_iter().map(|it| format!("{}:{}", it.zone, it.vswitch)).collect()
+        chosen_zones(stated, found, &nodes).into_iter().map(|it| format!("{}:{}", it.zone, it.vswitch)).collect()
     }
 
     #[test]
