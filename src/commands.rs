@@ -227,6 +227,6 @@ mod tests {
 
     #[test]
     fn the_committed_page_of_annotations_is_current() {
-        expect_file!["../docs/annotations.md"].assert_eq(&super::annotations_page());
+        expect_file!["../docs/reference/annotations.md"].assert_eq(&super::annotations_page());
     }
 }

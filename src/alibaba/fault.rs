@@ -52,7 +52,7 @@ impl FaultKind {
         ]
     };
 
-    /// The label of this kind in metrics; the last table of `docs/events.md` says what each means to users.
+    /// The label of this kind in metrics; the last table of `docs/reference/events.md` says what each means to users.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

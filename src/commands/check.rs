@@ -27,6 +27,6 @@ async fn fits_cluster(config: &Config) -> Result<(), CommandError> {
         return Ok(());
     }
     let listed = found.objections.iter().map(|what| format!("error: {what}\n")).collect::<String>();
-    let help = "help: leave \"route\" out of controllers, or change the pod network; see docs/routes.md";
+    let help = "help: leave \"route\" out of controllers, or change the pod network; see docs/guides/routes.md";
     Err(CommandError(format!("controllers lists \"route\", and the pod network seems not to need it:\n{listed}{help}")))
 }

@@ -91,7 +91,7 @@ fn shown(files: &[(&str, String)], remarks: &[String]) -> String {
 fn notes(remarks: &[String]) -> String {
     let mut text: String = remarks.iter().map(|remark| format!("- {remark}\n")).collect();
     text.push_str(
-        "Next: alicloud-ccm check, then alicloud-ccm plan while the official controller runs (docs/migration.md)\n",
+        "Next: alicloud-ccm check, then alicloud-ccm plan while the official controller runs (docs/guides/migration.md)\n",
     );
     text
 }

@@ -6,7 +6,7 @@
 //!
 //! 1. its section in `config/file.rs`; where its keys must fit each other, or mean more than they say, also in `config/rules.rs`
 //!    and `config/checked.rs`,
-//! 2. its events in `docs/events.md`,
+//! 2. its events in `docs/reference/events.md`,
 //! 3. its actions in `alibaba/actions.rs`, where it calls new ones.
 //!
 //! What is not a matter of a controller comes first: a kind of object that none watches yet, a product of the cloud that none

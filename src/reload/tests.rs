@@ -242,7 +242,7 @@ fn page() -> String {
 
 #[test]
 fn the_manual_is_current() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/configuration.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once(START).unwrap();
     let (_, after) = rest.split_once(END).unwrap();

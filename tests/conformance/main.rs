@@ -5,7 +5,7 @@
 //! cargo run --release --example conformance -- --config FILE --cleanup
 //! ```
 //!
-//! `docs/conformance.md` says what it makes, what it needs, and how to read the table.
+//! `docs/evidence/conformance.md` says what it makes, what it needs, and how to read the table.
 
 // The integration tests include it by its path, too: then its modules are beside it in both.
 #[path = "check.rs"]

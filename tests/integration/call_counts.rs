@@ -1,4 +1,4 @@
-//! Cloud calls of common operations. [`OPERATIONS`] is the table of `docs/calls.md`; the scenarios measure it.
+//! Cloud calls of common operations. [`OPERATIONS`] is the table of `docs/explanation/calls.md`; the scenarios measure it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -457,5 +457,5 @@ by a new leader, takes one call for the zone and one for each 100 records. The t
 
 #[test]
 fn the_page_is_current() {
-    expect_file!["../../docs/calls.md"].assert_eq(&page());
+    expect_file!["../../docs/explanation/calls.md"].assert_eq(&page());
 }

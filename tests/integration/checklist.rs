@@ -70,7 +70,7 @@ const CHECKS: &[(&str, &[&str])] = &[
         &["golden case reuse-tagged-by-k8s", "plan::clb::tests::drift_and_changes::an_lb_of_another_owner_is_refused"],
     ),
     (
-        "13: a load balancer that is gone is not made again unless that is proven, see docs/differences.md",
+        "13: a load balancer that is gone is not made again unless that is proven, see docs/explanation/differences.md",
         &[
             "outages::services_in_trouble",
             "plan::clb::tests::drift_and_changes::a_lost_load_balancer_is_made_again_unless_it_was_named",
@@ -107,7 +107,7 @@ const CHECKS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "20: the charge of an instance follows its rules, see docs/differences.md",
+        "20: the charge of an instance follows its rules, see docs/explanation/differences.md",
         &[
             "service_features::what_is_paid_for_goes_one_way_only",
             "plan::clb::tests::drift_and_changes::charging_follows_its_rules",

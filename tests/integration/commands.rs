@@ -180,7 +180,7 @@ async fn what_the_binary_prints_of_itself_is_what_is_committed() {
     let files = [
         ("schema", expect_file!["../../config/schema.json"]),
         ("reference", expect_file!["../../config/alicloud-ccm.reference.toml"]),
-        ("events", expect_file!["../../docs/events.md"]),
+        ("events", expect_file!["../../docs/reference/events.md"]),
     ];
     for (command, file) in files {
         let output = world.run(&[command]).await;

@@ -159,7 +159,7 @@ fn assert_page_lists_what_is_not_checked(cloud: &Cloud) {
     let others = alicloud_ccm::alibaba::actions::ALL.iter().map(|action| action.permission());
     let others: BTreeSet<_> =
         others.filter(|name| !called.contains(name)).map(|name| format!("- `{name}`\n")).collect();
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/conformance.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/evidence/conformance.md");
     let page = std::fs::read_to_string(path).unwrap();
     let (before, rest) = page.split_once(HEADING).unwrap();
     let lead = rest.split("\n- ").next().unwrap().trim();

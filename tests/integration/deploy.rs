@@ -151,7 +151,7 @@ fn the_image_is_built_from_all_that_cargo_asks_for() {
     let sent = std::fs::read_to_string(package.join(".dockerignore")).unwrap();
     let sent: BTreeSet<_> = sent.lines().filter_map(|line| line.strip_prefix('!')).collect();
     // The program contains the last two.
-    let files = ["Cargo.toml", "Cargo.lock", "docs/events.md", "config/migration.md"].map(str::to_owned);
+    let files = ["Cargo.toml", "Cargo.lock", "docs/reference/events.md", "config/migration.md"].map(str::to_owned);
     let needed: BTreeSet<_> = targets.map(top).chain(files).collect();
     let missing: Vec<_> = needed.iter().filter(|name| !sent.contains(name.as_str())).collect();
     assert_eq!(missing, Vec::<&String>::new(), ".dockerignore keeps these back");

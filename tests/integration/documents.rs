@@ -12,6 +12,19 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use crate::deploy::schemas::Table;
 use crate::permissions::documents;
 
+/// The pages that version 0.1.0 named in its output, its manifests and its examples, as `docs/PAGE`.
+const PRINTED: [&str; 9] = [
+    "events.md",
+    "kubeadm.md",
+    "migration.md",
+    "monitoring.md",
+    "permissions.md",
+    "routes.md",
+    "running.md",
+    "safety.md",
+    "troubleshooting.md",
+];
+
 /// A fenced block: page, line, language, text.
 pub(crate) struct Block {
     pub(crate) place: String,
@@ -19,21 +32,35 @@ pub(crate) struct Block {
     pub(crate) text: String,
 }
 
+/// The pages that these are, and those in these folders and below, from the root of the package.
+pub(crate) fn pages(from: &[&str]) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    let mut left: Vec<PathBuf> = from.iter().map(PathBuf::from).collect();
+    while let Some(path) = left.pop() {
+        if root.join(&path).is_dir() {
+            left.extend(
+                std::fs::read_dir(root.join(&path)).unwrap().map(|entry| path.join(entry.unwrap().file_name())),
+            );
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
 pub(crate) fn blocks() -> Vec<Block> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut pages: Vec<PathBuf> = vec![root.join("README.md")];
-    for folder in ["docs", "docs/zh", "config"] {
-        pages.extend(std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path()));
-    }
     let mut found = Vec::new();
-    for page in pages.iter().filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
-        let text = std::fs::read_to_string(page).unwrap();
+    for page in pages(&["README.md", "docs", "config"]) {
+        let text = std::fs::read_to_string(root.join(&page)).unwrap();
         let mut open: Option<(Block, usize)> = None;
         for (number, line) in text.lines().enumerate() {
             let fence = line.trim_start().strip_prefix("```");
             match (&mut open, fence) {
                 (None, Some(language)) => {
-                    let place = format!("{}:{}", page.strip_prefix(root).unwrap().display(), number + 1);
+                    let place = format!("{}:{}", page.display(), number + 1);
                     let indent = line.len() - line.trim_start().len();
                     open = Some((Block { place, language: language.to_owned(), text: String::new() }, indent));
                 }
@@ -164,7 +191,7 @@ const RANCHER: [(&str, &[&str]); 4] = [
 fn kubeadm_k3s_and_rke2_know_the_keys_of_the_quick_start() {
     let table = Table::read(KUBEADM);
     let (mut wrong, mut judged) = (BTreeSet::new(), 0);
-    let blocks = of_language("yaml").into_iter().filter(|block| block.place.starts_with("docs/kubeadm.md"));
+    let blocks = of_language("yaml").into_iter().filter(|block| block.place.starts_with("docs/guides/kubeadm.md"));
     let texts: Vec<_> = blocks.map(|block| block.text).collect();
     for object in texts.iter().flat_map(|text| documents(text)) {
         if object["apiVersion"].as_str().is_some_and(|version| version.starts_with("kubeadm.k8s.io/")) {
@@ -262,7 +289,7 @@ fn a_shell_and_kubectl_understand_every_command_line() {
 /// Every statement about another program has its source at a fixed commit, and this program has what is said of it.
 #[test]
 fn the_comparison_has_sources_and_is_true_of_this_program() {
-    let page = include_str!("../../docs/comparison.md");
+    let page = include_str!("../../docs/explanation/comparison.md");
     let source = regex::Regex::new(r"\]\(https://github\.com/[\w-]+/[\w-]+/(blob|tree)/[0-9a-f]{40}").unwrap();
     let (mut statements, mut own) = (0, String::new());
     for table in page.split("\n\n").filter(|part| part.starts_with("| ")) {
@@ -283,7 +310,7 @@ fn the_comparison_has_sources_and_is_true_of_this_program() {
     assert!(statements >= 20, "{statements}");
 
     let schema = include_str!("../../config/schema.json");
-    let keys = include_str!("../../docs/configuration.md");
+    let keys = include_str!("../../docs/reference/configuration.md");
     let commands = alicloud_ccm::cli::Cli::command();
     let mut named = own.split('`').skip(1).step_by(2).peekable();
     assert!(named.peek().is_some(), "{own}");
@@ -299,7 +326,8 @@ fn the_comparison_has_sources_and_is_true_of_this_program() {
     }
     assert!(!CATALOG.controllers.iter().any(|entry| ["alb", "ingress"].contains(&entry.name)), "and no ALB");
     assert!(
-        own.contains("1.8 and newer") && include_str!("../../docs/versions.md").contains("Kubernetes 1.8 and newer")
+        own.contains("1.8 and newer")
+            && include_str!("../../docs/reference/versions.md").contains("Kubernetes 1.8 and newer")
     );
 }
 
@@ -315,7 +343,7 @@ fn frequent_questions_have_sections() {
         ("troubleshooting.md", "zone|可用区", "volume-labels"),
         ("troubleshooting.md", "autoscaler", "ToBeDeletedByClusterAutoscaler"),
     ] {
-        for folder in ["docs", "docs/zh"] {
+        for folder in ["docs/guides", "docs/zh/guides"] {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(page);
             let text = std::fs::read_to_string(&path).unwrap();
             let named =
@@ -333,12 +361,52 @@ fn every_page_is_in_the_book_once() {
     let summary = std::fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
     let mut listed: Vec<&str> = summary.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
     listed.sort_unstable();
-    let in_folder = |folder: &str| -> Vec<String> {
-        let files = std::fs::read_dir(docs.join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
-        files.map(|name| format!("{folder}{}", name.into_string().unwrap())).collect()
-    };
-    let mut pages = [in_folder(""), in_folder("zh/")].concat();
-    pages.retain(|page| page.ends_with(".md") && page != "SUMMARY.md");
-    pages.sort();
-    assert_eq!(listed, pages, "docs/SUMMARY.md lists each page of docs and docs/zh");
+    let mut pages: Vec<String> =
+        pages(&["docs"]).iter().map(|page| page.to_str().unwrap()["docs/".len()..].to_owned()).collect();
+    pages.retain(|page| page != "SUMMARY.md" && !stubs().iter().any(|(stub, _)| stub == page));
+    assert_eq!(listed, pages, "docs/SUMMARY.md lists each page of docs");
+}
+
+/// Pages whose text leads on to where they are now: page, and the page that it leads to, from `docs`.
+pub(crate) fn stubs() -> Vec<(String, String)> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let names = std::fs::read_dir(&docs).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let pages = names.filter(|name| name.ends_with(".md") && name != "README.md" && name != "SUMMARY.md");
+    let mut stubs: Vec<_> = pages
+        .map(|name| {
+            let text = std::fs::read_to_string(docs.join(&name)).unwrap();
+            let target = text.split("](").nth(1).and_then(|rest| rest.split(')').next());
+            assert!(text.lines().count() == 1, "docs/{name} is a page, and stands on no shelf");
+            (name, target.unwrap_or_default().to_owned())
+        })
+        .collect();
+    stubs.sort();
+    stubs
+}
+
+/// What a released program or manifest printed, and the addresses of the book, still lead to the page.
+#[test]
+fn old_links_lead_on() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let book: toml::Table = toml::from_str(&std::fs::read_to_string(docs.join("book.toml")).unwrap()).unwrap();
+    let redirects = book["output"]["html"]["redirect"].as_table().unwrap();
+    assert!(redirects.len() >= 30, "{redirects:?}");
+    for (from, to) in redirects {
+        let old = docs.join(from.trim_start_matches('/')).with_extension("md");
+        let page = old.with_file_name(to.as_str().unwrap()).with_extension("md");
+        assert!(page.exists(), "{from} leads to {to}, which is no page");
+        assert!(
+            !old.exists() || stubs().iter().any(|(stub, _)| old.ends_with(stub)),
+            "{from} is a page, and leads to {to}"
+        );
+    }
+    for (stub, page) in stubs() {
+        let name = stub.trim_end_matches(".md");
+        let to = redirects.get(&format!("/{name}.html")).and_then(toml::Value::as_str).unwrap_or_default();
+        assert_eq!(to, page.replace(".md", ".html"), "docs/{stub} and the book lead to one page");
+        assert!(docs.join(&page).exists(), "docs/{stub} leads to {page}, which is no page");
+    }
+    let stubs: BTreeSet<_> = stubs().into_iter().map(|(stub, _)| stub).collect();
+    let missing: Vec<_> = PRINTED.iter().filter(|page| !stubs.contains(**page)).collect();
+    assert!(missing.is_empty(), "version 0.1.0 printed docs/{missing:?}");
 }

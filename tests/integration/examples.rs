@@ -64,10 +64,13 @@ fn the_linter_finds_nothing_in_the_examples() {
 
 #[test]
 fn every_example_is_on_the_page_of_examples() {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples.md")).unwrap();
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guides/examples.md")).unwrap();
     for file in files() {
         let name = file.file_name().unwrap().to_str().unwrap().to_owned();
-        assert!(page.contains(&format!("](examples/{name})")), "docs/examples.md does not link examples/{name}");
+        assert!(
+            page.contains(&format!("](../examples/{name})")),
+            "docs/guides/examples.md does not link ../examples/{name}"
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! Recordings of the official controller, compared with the real binary.
 //!
 //! Each file in `tests/golden` is one case: a Service and its endpoints, step by step, and the result. [`differences`] lists
-//! the intended differences with their reasons, which is also the page `docs/differences.md`. Any other difference fails.
+//! the intended differences with their reasons, which is also the page `docs/explanation/differences.md`. Any other difference fails.
 
 mod differences;
 
@@ -426,7 +426,7 @@ fn differences_are_of_cases_that_exist_and_the_page_is_current() {
         let case = cases.iter().find(|case| case.name == it.case);
         assert!(case.is_some_and(|case| it.step < case.steps.len()), "{it:?}");
     }
-    expect_file!["../../docs/differences.md"].assert_eq(&page());
+    expect_file!["../../docs/explanation/differences.md"].assert_eq(&page());
 }
 
 /// The table as a page for operators.

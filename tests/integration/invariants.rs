@@ -6,6 +6,7 @@ use std::process::Command;
 
 use alicloud_ccm::alibaba::actions;
 
+use crate::documents;
 use crate::module_graph::{self, Graph, Module};
 
 fn root() -> &'static Path {
@@ -305,7 +306,7 @@ fn the_wall_clock_is_read_in_one_place() {
 /// Users look a line up by its code: that of the event beside it, or one of its own.
 #[test]
 fn every_warning_and_error_in_the_log_has_a_code_that_is_explained() {
-    let page = std::fs::read_to_string(root().join("docs/events.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/reference/events.md")).unwrap();
     let (_, lines) = page.split_once("\n## Lines of the log\n").unwrap();
     let is_explained = |code: &str| page.contains(&format!("| {code} |"));
     let macros =
@@ -321,7 +322,7 @@ fn every_warning_and_error_in_the_log_has_a_code_that_is_explained() {
             }
         }
     }
-    assert_eq!(wrong, Vec::<String>::new(), "without a code that docs/events.md explains");
+    assert_eq!(wrong, Vec::<String>::new(), "without a code that docs/reference/events.md explains");
     let own = lines.lines().filter_map(|line| line.strip_prefix("| ACCM")).map(|row| format!("ACCM{}", &row[..4]));
     let unused: Vec<_> = own.filter(|code| !used.contains(code)).collect();
     assert_eq!(unused, Vec::<String>::new(), "no line of the log has these any more");
@@ -437,13 +438,7 @@ fn links(page: &str) -> Vec<&str> {
 
 /// The pages of the documentation, from the root of the package.
 fn pages() -> Vec<PathBuf> {
-    let mut pages: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(PathBuf::from).into();
-    for folder in ["docs", "docs/zh", "config"] {
-        let files = std::fs::read_dir(root().join(folder)).unwrap();
-        let files = files.map(|file| Path::new(folder).join(file.unwrap().file_name()));
-        pages.extend(files.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
-    }
-    pages
+    documents::pages(&["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "config"])
 }
 
 #[test]

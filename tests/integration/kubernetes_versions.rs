@@ -197,7 +197,7 @@ async fn two_kinds_of_lock_never_have_two_leaders() {
 
 #[test]
 fn the_page_of_versions_has_a_row_for_each_tested_one() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/versions.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/versions.md")).unwrap();
     for version in Version::ALL {
         let minor = version.minor();
         let start = format!("| 1.{minor} |");

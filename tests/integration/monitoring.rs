@@ -41,7 +41,7 @@ fn assert_promtool(arguments: &[&str], input: &str) {
 
 #[test]
 fn every_metric_is_in_the_manual() {
-    let mut page = "# Metrics\n\nAt `/metrics`; [monitoring.md](monitoring.md) describes how Prometheus reads them. Beside these, \
+    let mut page = "# Metrics\n\nAt `/metrics`; [monitoring.md](../guides/monitoring.md) describes how Prometheus reads them. Beside these, \
                     the process has those of every\nprogram (`process_*`: memory, CPU seconds, open files, start time).\n\n\
                     | Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n"
         .to_owned();
@@ -49,7 +49,7 @@ fn every_metric_is_in_the_manual() {
         let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
         let _ = writeln!(page, "| `{name}` | {kind} | {} | {help} |", labels.join(", "));
     }
-    expect_file!["../../docs/metrics.md"].assert_eq(&page);
+    expect_file!["../../docs/reference/metrics.md"].assert_eq(&page);
 }
 
 /// The metric that a name in an expression belongs to.
@@ -134,11 +134,11 @@ fn anchor(heading: &str) -> String {
 
 #[test]
 fn every_alert_says_what_to_do() {
-    let page = read("docs/troubleshooting.md");
+    let page = read("docs/guides/troubleshooting.md");
     let anchors: BTreeSet<_> = page.lines().filter_map(|line| line.strip_prefix("## ")).map(anchor).collect();
     let file = &documents(&read("deploy/monitoring/alerts.yaml"))[0];
     for rule in file["groups"][0]["rules"].as_array().unwrap() {
-        let place = rule["annotations"]["runbook"].as_str().unwrap().strip_prefix("docs/troubleshooting.md#");
+        let place = rule["annotations"]["runbook"].as_str().unwrap().strip_prefix("docs/guides/troubleshooting.md#");
         assert!(place.is_some_and(|place| anchors.contains(place)), "{}: {place:?}", rule["alert"]);
         assert!(matches!(rule["labels"]["severity"].as_str(), Some("warning" | "critical")), "{}", rule["alert"]);
     }
@@ -150,7 +150,7 @@ fn every_outcome_of_a_call_to_the_cloud_is_explained() {
     let (_, listed) = calls.help.split_once("outcome: ").unwrap();
     let word = |text: &'static str| text.split([' ', '.']).next().unwrap();
     let listed: Vec<_> = listed.split(", ").map(word).collect();
-    let page = read("docs/events.md");
+    let page = read("docs/reference/events.md");
     let (_, table) = page.split_once("| Outcome | Meaning |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
     let explained: Vec<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();

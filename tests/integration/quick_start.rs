@@ -22,7 +22,7 @@ const TAINTS_OF_OTHERS: [&str; 2] = ["node-role.kubernetes.io/control-plane", "n
 /// The blocks of the page in this language, in the names of the testbed.
 fn page(language: &str) -> Vec<Block> {
     let named = |text: &str| NAMES.iter().fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours));
-    let blocks = blocks().into_iter().filter(|block| block.place.starts_with("docs/kubeadm.md"));
+    let blocks = blocks().into_iter().filter(|block| block.place.starts_with("docs/guides/kubeadm.md"));
     let blocks = blocks.filter(|block| block.language == language);
     blocks.map(|block| Block { text: named(&block.text), ..block }).collect()
 }

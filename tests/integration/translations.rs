@@ -133,27 +133,27 @@ fn is_identifier(text: &str) -> bool {
 #[test]
 fn annotations_are_explained_in_chinese() {
     let mut chinese = Translator::new("annotations");
-    let page = chinese.markdown(&read("docs/annotations.md"));
+    let page = chinese.markdown(&read("docs/reference/annotations.md"));
     chinese.check();
-    expect_file![path("docs/zh/annotations.md")].assert_eq(&page);
+    expect_file![path("docs/zh/reference/annotations.md")].assert_eq(&page);
 }
 
 #[test]
 fn events_are_explained_in_chinese() {
     let mut chinese = Translator::new("events");
-    let page = chinese.markdown(&read("docs/events.md"));
+    let page = chinese.markdown(&read("docs/reference/events.md"));
     chinese.check();
-    expect_file![path("docs/zh/events.md")].assert_eq(&page);
+    expect_file![path("docs/zh/reference/events.md")].assert_eq(&page);
 }
 
 #[test]
 fn keys_of_the_configuration_are_explained_in_chinese() {
     let mut chinese = Translator::new("reference");
     // The schema of the editors is named relative to the file.
-    let english = read("config/alicloud-ccm.reference.toml").replace("#:schema ./", "#:schema ../../config/");
+    let english = read("config/alicloud-ccm.reference.toml").replace("#:schema ./", "#:schema ../../../config/");
     let reference = chinese.comments(&english);
     chinese.check();
-    expect_file![path("docs/zh/alicloud-ccm.reference.toml")].assert_eq(&reference);
+    expect_file![path("docs/zh/reference/alicloud-ccm.reference.toml")].assert_eq(&reference);
 }
 
 #[test]
@@ -164,12 +164,12 @@ fn effects_of_changed_keys_are_explained_in_chinese() {
         let (table, after) = rest.split_once(MARKS.1).unwrap();
         [before, table, after].map(str::to_owned)
     };
-    let [_, english, _] = parts(&read("docs/configuration.md"));
-    let [before, _, after] = parts(&read("docs/zh/configuration.md"));
+    let [_, english, _] = parts(&read("docs/reference/configuration.md"));
+    let [before, _, after] = parts(&read("docs/zh/reference/configuration.md"));
     let mut chinese = Translator::new("configuration");
     let page = format!("{before}{}{}{}{after}", MARKS.0, chinese.markdown(&english), MARKS.1);
     chinese.check();
-    expect_file![path("docs/zh/configuration.md")].assert_eq(&page);
+    expect_file![path("docs/zh/reference/configuration.md")].assert_eq(&page);
 }
 
 /// The pages that a text links to, without their folders and without headings, which each language has of its own.
@@ -221,7 +221,14 @@ fn is_item(line: &str) -> bool {
 #[test]
 fn chinese_pages_follow_the_english_ones_paragraph_by_paragraph() {
     let mut differing = Vec::new();
-    let pages = ["kubeadm.md", "running.md", "openshift.md", "migration.md", "configuration.md", "troubleshooting.md"];
+    let pages = [
+        "guides/kubeadm.md",
+        "guides/running.md",
+        "guides/openshift.md",
+        "guides/migration.md",
+        "reference/configuration.md",
+        "guides/troubleshooting.md",
+    ];
     let pages = pages.map(|page| (format!("docs/{page}"), format!("docs/zh/{page}")));
     for (english, chinese) in pages.into_iter().chain([("README.md".to_owned(), "docs/zh/README.md".to_owned())]) {
         // The reference has a Chinese copy; the README ends with other lists of pages.

@@ -6,7 +6,7 @@
 //! cargo run --release --example scale -- --network 100                     # and 100 Services with network load balancers
 //! cargo run --release --example scale -- --binary target/x86_64-unknown-linux-musl/dist/alicloud-ccm
 //! cargo run --release --example scale -- --size 15 --nodes 10000 --services 2500 --network 2500 --others 15000 --events 1000000
-//! cargo run --release --example scale -- --day 30 --nodes 1000 --services 300 --plot docs/memory.svg
+//! cargo run --release --example scale -- --day 30 --nodes 1000 --services 300 --plot docs/pictures/memory.svg
 //! cargo run --release --example scale -- --floors --nodes 20               # the published quotas and the floor that they set
 //! cargo run --release --example scale -- --latencies --nodes 20 --services 1000
 //! cargo run --release --example scale -- --controller ./other --argument --kubeconfig={kubeconfig}

@@ -88,7 +88,7 @@ fn each_class_of_codes_has_its_reaction() {
 
 #[test]
 fn the_manual_explains_each_kind_of_fault() {
-    let page = include_str!("../../../docs/events.md");
+    let page = include_str!("../../../docs/reference/events.md");
     for kind in FaultKind::ALL {
         assert!(page.contains(&format!("\n| `{}` | ", kind.as_str())), "{kind:?}");
     }

@@ -1,4 +1,4 @@
-//! Every reason of an event, with its code and what to do: the first table of `docs/events.md`, which is read as it is.
+//! Every reason of an event, with its code and what to do: the first table of `docs/reference/events.md`, which is read as it is.
 //!
 //! The code of a reason never changes and is not used again. Warnings and the lines of the log beside them carry it, so that
 //! users can look it up whatever language or tool shows them the event. The codes of all other lines are in the second table.
@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 /// The manual of events, of lines of the log, and of the outcomes of cloud calls.
-pub const EVENTS_PAGE: &str = include_str!("../../../docs/events.md");
+pub const EVENTS_PAGE: &str = include_str!("../../../docs/reference/events.md");
 
 /// What the program needs to know about the events of one reason.
 #[derive(Clone, Copy, Debug)]

@@ -187,7 +187,9 @@ pub(super) fn findings(facts: &CloudFacts, services: &[Arc<ServiceView>], config
     found.extend(endpoints(&facts.hosts, &facts.proxies));
     found.extend((!facts.proxies.is_empty()).then(|| {
         let what = format!("{}: calls to the cloud go through a proxy", facts.proxies.join(", "));
-        Requirement::Endpoints.note(what).repair("list hosts without a proxy in NO_PROXY: docs/running.md#proxies")
+        Requirement::Endpoints
+            .note(what)
+            .repair("list hosts without a proxy in NO_PROXY: docs/guides/running.md#proxies")
     }));
     found.extend(clock(&facts.hosts));
     found.push(credentials(account, facts.hosts.iter().all(|host| host.answer.is_ok())));
@@ -281,7 +283,7 @@ fn credentials(account: &AccountFacts, all_answer: bool) -> CheckResult {
         };
         return Requirement::Credentials.error(what).seen(fault).repair(match fault.kind {
             FaultKind::Throttled => "find out who else calls this account so often, or wait",
-            _ => "correct cloud.credentials, or the files that it names: docs/permissions.md",
+            _ => "correct cloud.credentials, or the files that it names: docs/reference/permissions.md",
         });
     }
     let end = match account.keys_last {

@@ -240,7 +240,7 @@ fn official((running, hidden): &(Vec<String>, Vec<String>), config: &Config) -> 
         };
         found.push(finding.repair(
             "kubectl -n kube-system scale deployment NAME --replicas=0, delete its DaemonSet, or move its static pod away: \
-             docs/migration.md",
+             docs/guides/migration.md",
         ));
     } else if hidden.is_empty() {
         found.push(Requirement::Official.ok("the official controller does not run"));
@@ -255,7 +255,9 @@ fn official((running, hidden): &(Vec<String>, Vec<String>), config: &Config) -> 
 
 fn nodes(views: &[Arc<NodeView>], config: &Config, is_led: bool) -> Vec<CheckResult> {
     if views.is_empty() {
-        return vec![Requirement::Nodes.warning("the cluster has no node").repair("let a node join: docs/kubeadm.md")];
+        return vec![
+            Requirement::Nodes.warning("the cluster has no node").repair("join a node: docs/guides/kubeadm.md"),
+        ];
     }
     let names = |is: &dyn Fn(&NodeView) -> bool| {
         let names: Vec<&str> = views.iter().filter(|view| is(view)).map(|view| view.name.as_str()).collect();
@@ -360,7 +362,7 @@ fn pod_network(
             Requirement::Network
                 .warning("the pod network seems not to need routes, or makes them itself")
                 .seen(networks.objections.join("\n"))
-                .repair("leave \"route\" out of controllers, or change the pod network: docs/routes.md"),
+                .repair("leave \"route\" out of controllers, or change the pod network: docs/guides/routes.md"),
         );
     }
     if let Some(why) = networks.unread.first() {

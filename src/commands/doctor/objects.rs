@@ -174,11 +174,9 @@ fn ownership(found: &gc::Findings, cluster_id: &str) -> Vec<CheckResult> {
     let mut findings = Vec::new();
     if let Some(first) = found.other_clusters.first() {
         let things = named(found.other_clusters.iter().map(|doubtful| doubtful.what.id()));
-        findings.push(
-            Requirement::Identity.error(shared_id::text(cluster_id, &things, &first.why)).repair(
-                "set another cloud.cluster_id in one of the clusters, before it makes anything: docs/safety.md",
-            ),
-        );
+        findings.push(Requirement::Identity.error(shared_id::text(cluster_id, &things, &first.why)).repair(
+            "set another cloud.cluster_id in one of the clusters, before it makes anything: docs/explanation/safety.md",
+        ));
     } else {
         findings.push(Requirement::Identity.ok(format!("no other cluster with the id {cluster_id} was seen")));
     }
@@ -211,7 +209,7 @@ pub(super) fn process(readyz: &io::Result<String>, port: u16, is_taken: bool) ->
         Ok(text) => text,
     };
     let lines = text.lines().filter_map(|line| {
-        let repair = "look for this in docs/troubleshooting.md, and for its reason in docs/events.md";
+        let repair = "look for this in docs/guides/troubleshooting.md, and for its reason in docs/reference/events.md";
         if line.starts_with("[-]") || line.contains(" fails since ") {
             return Some(Requirement::Process.error("a check of the running process fails").seen(line).repair(repair));
         }

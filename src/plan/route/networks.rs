@@ -1,6 +1,6 @@
 //! What objects in the cluster say of a pod network that does without the routes of this program, or makes them itself.
 //!
-//! `docs/routes.md` has the whole table. What cannot be told from outside, such as a policy-only Calico that hides its mode, is
+//! `docs/guides/routes.md` has the whole table. What cannot be told from outside, such as a policy-only Calico that hides its mode, is
 //! not reported.
 
 use serde_json::Value;

@@ -136,7 +136,7 @@ fn the_table_finds_what_is_wrong() {
 }
 
 /// Fields that old versions do not know: their API servers leave them out, and `oc apply` needs `--validate=false`, as
-/// docs/openshift.md says. The pods run without theirs; the examples with a class of load balancer are for newer versions.
+/// docs/guides/openshift.md says. The pods run without theirs; the examples with a class of load balancer are for newer versions.
 const NEWER: [(&str, &str); 5] = [
     ("1.11", "V1PodSecurityContext.seccompProfile is unknown"),
     ("1.11", "V1PodSpec.enableServiceLinks is unknown"),

@@ -37,7 +37,7 @@ intended.
   `true` turns on: another word must not open listeners of users to changes after a migration.
 - The event `LoadBalancerSettings` names values and fields of the spec without effect: `spec.loadBalancerIP` and
   `externalIPs`, a switch with an unknown word, a drain timeout of 0, text after a second `=`, and items that are lost because of
-  another separator or the same key. `docs/annotations.md` lists every field of the spec.
+  another separator or the same key. `docs/reference/annotations.md` lists every field of the spec.
 - If another client writes `status.loadBalancer` of a Service, the event `StatusOverwritten` names it (Kubernetes 1.18 and later).
 - What the spec of a Service no longer asks for is taken back: session persistence, checks at the `healthCheckNodePort`, source
   ranges, and backends in a user's server group that is no longer named. Session persistence or checks that a person set stay. The
@@ -73,7 +73,7 @@ intended.
 - A change of the charge type takes effect at midnight. The controller waits for it and does not request it again.
 - If the API server supports `ports`, the status reports for each port of an address whether it is served.
 - From Kubernetes 1.24 on, the condition `LoadBalancerReady` of a Service says whether its load balancer is in sync; see
-  [troubleshooting.md](troubleshooting.md#wait-until-a-service-or-a-route-is-ready).
+  [troubleshooting.md](../guides/troubleshooting.md#wait-until-a-service-or-a-route-is-ready).
 - The controller never changes a load balancer of another cluster, nor a listener, a server group or a backend without proof that it
   belongs to the Service. With `force-override-listeners`, it overrides a user's listener on a desired port of the load balancer that
   `id` names, as the official controller does; an event names the listener. A listener that carries the mark of another Service or

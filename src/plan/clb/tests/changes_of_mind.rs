@@ -1,5 +1,5 @@
 //! A Service that came to its state by another one ends like one that was created in it, except for what
-//! `docs/annotations.md` says to stay: the value of an annotation that was removed, and settings of a feature that is off.
+//! `docs/reference/annotations.md` says to stay: the value of an annotation that was removed, and settings of a feature that is off.
 
 use std::collections::{BTreeMap, BTreeSet};
 
