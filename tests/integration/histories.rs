@@ -122,7 +122,7 @@ struct Place {
     is_binary: bool,
     watcher: Watcher,
     is_disturbed: bool,
-    /// Lists lie for a while, so that only a comparison finds what they concealed.
+    /// Lists conceal something for a while that only a comparison finds.
     is_lied_to: bool,
     /// Users' writes leave our annotations: what one drops soon before a crash is forgotten.
     keeps_ours: bool,
@@ -396,7 +396,7 @@ impl Place {
 /// Lives a life and looks at its end.
 async fn live(life: &Life, start: &Start, is_binary: bool) -> Result<(), String> {
     let mut place = Place::new(&start.testbed, is_binary).await;
-    place.is_lied_to = life.steps.iter().any(|step| matches!(step.deed, Deed::Lies(_)));
+    place.is_lied_to = life.conceals();
     place.start();
     let mut exceptions = Exceptions::default();
     for (at, step) in life.steps.iter().enumerate() {

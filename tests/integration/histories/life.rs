@@ -165,6 +165,20 @@ pub(crate) fn node_ports(wanted: &Value) -> Vec<u64> {
 }
 
 impl Life {
+    /// Whether lists conceal what the process cannot know: they lie, or what they do not show yet was made before a kill.
+    pub(crate) fn conceals(&self) -> bool {
+        let mut is_faulty = false;
+        self.steps.iter().any(|step| {
+            match step.deed {
+                Deed::Faults(_) => is_faulty = true,
+                Deed::Calm => is_faulty = false,
+                Deed::Lies(_) => return true,
+                Deed::Kill | Deed::Change(_) | Deed::Strip(_) => {}
+            }
+            is_faulty && step.deed == Deed::Kill
+        })
+    }
+
     /// Lives that are a bit simpler, the simplest first.
     pub(crate) fn simpler(&self) -> Vec<Life> {
         let with = |steps: Vec<Step>| Life { steps, ..*self };
