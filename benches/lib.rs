@@ -198,7 +198,7 @@ struct Planned {
     observed: clb::observed::Observed,
 }
 
-type ClassicPlan = alicloud_ccm::plan::service::steps::Plan<clb::operation::Operation>;
+type ClassicPlan = alicloud_ccm::plan::service::steps::Plan<clb::desired::ClassicModel>;
 
 impl Planned {
     fn new(cluster: Cluster) -> Self {

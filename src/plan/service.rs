@@ -23,6 +23,7 @@ pub(crate) mod listener_diff;
 pub mod management;
 pub mod model;
 pub mod observed;
+pub mod operation;
 pub mod origins;
 pub mod orphans;
 pub mod ownership;

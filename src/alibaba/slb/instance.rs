@@ -14,8 +14,8 @@ use crate::alibaba::answer::{Fields, Mismatch};
 use crate::alibaba::fault::Fault;
 use crate::alibaba::request::{Request, unique};
 use crate::fence::Permit;
+use crate::plan::clb::model::CreateInstance;
 use crate::plan::clb::observed::{ObservedInstance, PendingCharge};
-use crate::plan::clb::operation::CreateInstance;
 
 /// Instances in one page.
 const PAGE: usize = 100;

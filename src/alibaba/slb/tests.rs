@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::alibaba::FaultKind;
 use crate::alibaba::tests::script::{Reply, cloud, permit};
+use crate::plan::clb::model::CreateInstance;
 use crate::plan::clb::model::{ListenerField, Protocol};
 use crate::plan::clb::observed::CertificateState;
-use crate::plan::clb::operation::CreateInstance;
 use crate::plan::service::model::{Backend, BackendKey, BackendKind};
 
 fn instances(total: usize, from: usize, to: usize) -> Reply {

@@ -21,9 +21,9 @@ use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{CloudClient, FaultKind, actions, location};
 use crate::config::checked::{AccessKey, Credentials};
 use crate::config::secret::Secret;
+use crate::plan::clb::model::{CreateAccessList, CreateInstance};
 use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::observed::CertificateState;
-use crate::plan::clb::operation::{CreateAccessList, CreateInstance};
 use crate::plan::nlb::model::{
     CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupField, GroupFields, ListenerField as NlbField,
     ListenerFields as NlbFields, ListenerKey as NlbKey, Protocol as NlbProtocol, SecurityRule, SecurityRules,

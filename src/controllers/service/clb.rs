@@ -26,15 +26,15 @@ use crate::plan::clb::desire;
 use crate::plan::clb::desired::ClassicModel;
 use crate::plan::clb::model::ListenerKey;
 use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance, ObservedListener};
-use crate::plan::clb::operation::Operation;
+use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::service::backends::KnownNodes;
 use crate::plan::service::goal;
 use crate::plan::service::handling::LoadBalancerKind;
+use crate::plan::service::operation::Part;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
-use crate::plan::service::steps::{Part, Plan};
 use crate::plan::service::zones;
 
 /// The API of classic load balancers, and what saves calls to it.
@@ -67,7 +67,6 @@ pub(crate) type Goal = goal::Goal<ClassicModel>;
 impl Product for ClassicProduct {
     type Model = ClassicModel;
     type Observed = Observed;
-    type Operation = Operation;
     type Answer = CreationAnswer;
 
     const CONTROLLER: &'static str = super::NAME;
@@ -147,7 +146,7 @@ impl Product for ClassicProduct {
         &self,
         goal: &Goal,
         observed: &mut Observed,
-        plan: &Plan<Operation>,
+        plan: &Plan,
         search: &Search<'_>,
     ) -> Result<(), Fault> {
         let Some(instance) = &mut observed.instance else { return Ok(()) };
@@ -209,7 +208,7 @@ impl Product for ClassicProduct {
         observed: &Observed,
     ) -> Result<CreationAnswer, Fault> {
         let answer = perform::perform(&self.slb.on(write.priority.clone()), write, operation, observed).await;
-        if let Operation::CreateInstance(placed) = operation {
+        if let Operation::Create(placed) = operation {
             let uid = &write.token.service_uid;
             match &answer {
                 Ok(_) => self.placements.forget(uid),

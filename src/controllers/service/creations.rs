@@ -15,7 +15,8 @@ use litemap::LiteMap;
 use tokio::time::Instant;
 
 use crate::plan::service::observed::ObservedModel;
-use crate::plan::service::steps::{Operation, Step};
+use crate::plan::service::operation::{Operation, OperationModel};
+use crate::plan::service::steps::Step;
 
 /// How long a creation with an unknown outcome is waited for.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
@@ -119,7 +120,7 @@ impl Creations {
     }
 
     /// The first of these steps that would make what was perhaps made already, and how long it has to wait.
-    pub(super) fn first_to_wait<O: Operation>(&self, steps: &[Step<O>]) -> Option<(usize, Duration)> {
+    pub(super) fn first_to_wait<M: OperationModel>(&self, steps: &[Step<M>]) -> Option<(usize, Duration)> {
         steps.iter().enumerate().find_map(|(index, step)| {
             let left = WAIT.saturating_sub(self.uncertain.get(step.operation.makes()?)?.elapsed());
             (!left.is_zero()).then_some((index, left))
@@ -161,7 +162,12 @@ impl Creations {
     }
 
     /// Notes what a run made: the difference between `before` and `after`. `uncertain` are operations whose outcome is unknown.
-    pub(super) fn note<O: Operation>(&mut self, before: &Inventory, after: &Inventory, uncertain: &[O]) {
+    pub(super) fn note<M: OperationModel>(
+        &mut self,
+        before: &Inventory,
+        after: &Inventory,
+        uncertain: &[Operation<M>],
+    ) {
         let now = Instant::now();
         let listeners = |inventory: &Inventory| inventory.listeners.clone().unwrap_or_default();
         let (listeners_before, listeners) = (listeners(before), listeners(after));
@@ -212,7 +218,8 @@ fn is_recent(made_at: Instant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::clb::operation::Operation as Write;
+    use crate::plan::clb::desired::ClassicModel;
+    use crate::plan::clb::operation::{Operation as Write, Own};
     use crate::plan::service::steps::Target;
 
     fn balancer(groups: &[(&str, &str)]) -> Inventory {
@@ -221,10 +228,10 @@ mod tests {
     }
 
     fn creation(name: &str) -> Write {
-        Write::CreateGroup { name: name.to_owned(), backends: Vec::new() }
+        Write::Own(Own::CreateGroup { name: name.to_owned(), backends: Vec::new() })
     }
 
-    fn step(name: &str) -> Step<Write> {
+    fn step(name: &str) -> Step<ClassicModel> {
         Step {
             operation: creation(name),
             target: Target::LoadBalancer,

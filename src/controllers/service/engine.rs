@@ -34,6 +34,7 @@ use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::service::handling::{Handling, LoadBalancerKind, is_inherited, unhandled};
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
+use crate::plan::service::operation::OperationModel;
 use crate::plan::service::ownership::{LABEL_HASH, Owner, marked_uid};
 use crate::plan::service::settings::ServiceSettings;
 use crate::telemetry::alarms::ObjectTrouble;
@@ -65,7 +66,7 @@ pub(super) struct Engine<P: Product> {
 /// The outcome of a plan.
 struct Outcome<P: Product> {
     prepared: Prepared<P>,
-    execution: Execution<P::Operation>,
+    execution: Execution<P::Model>,
     /// Steps that were left out wait this long, because a call whose answer was lost may have created their objects.
     waits: Option<Duration>,
 }
@@ -668,7 +669,10 @@ impl<O> Case<O> {
     }
 }
 
-fn failure<O>(execution: &Execution<O>, problems: &[crate::plan::service::problem::ServiceProblem]) -> ReconcileError {
+fn failure(
+    execution: &Execution<impl OperationModel>,
+    problems: &[crate::plan::service::problem::ServiceProblem],
+) -> ReconcileError {
     if execution.failures.is_empty() {
         ReconcileError::Problems(problems.to_vec())
     } else {

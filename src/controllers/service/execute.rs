@@ -17,7 +17,8 @@ use crate::alibaba::{Fault, FaultKind, Priority, Purpose};
 use crate::fence::{Fence, NotLeading, WRITE_TIME};
 use crate::plan::service::group_operation::{RefusedBackends, Room};
 use crate::plan::service::observed::ObservedModel;
-use crate::plan::service::steps::{Operation, Step, Target};
+use crate::plan::service::operation::{Operation, OperationModel};
+use crate::plan::service::steps::{Step, Target};
 use crate::telemetry::activity;
 
 /// After so many refused additions it is likely that most backends are refused: each alone then costs fewer calls than halves.
@@ -27,7 +28,7 @@ const STRIDE: usize = 5;
 
 /// What came of a plan.
 #[derive(Debug)]
-pub(crate) struct Execution<O> {
+pub(crate) struct Execution<M: OperationModel> {
     /// Steps that the cloud confirmed, as the plan prints them.
     pub(crate) done: Vec<String>,
     /// How many of them deleted something.
@@ -36,7 +37,7 @@ pub(crate) struct Execution<O> {
     pub(crate) changes_balancer: bool,
     pub(crate) failures: Failures,
     /// Operations whose outcome is unknown.
-    pub(crate) uncertain: Vec<O>,
+    pub(crate) uncertain: Vec<Operation<M>>,
     /// Backends that the cloud refused, each by itself.
     pub(crate) refused_backends: Vec<RefusedCall>,
     /// Whether backends are left for the next run, which begins soon.
@@ -45,7 +46,7 @@ pub(crate) struct Execution<O> {
     pub(crate) remarks: Vec<String>,
 }
 
-impl<O> Default for Execution<O> {
+impl<M: OperationModel> Default for Execution<M> {
     fn default() -> Self {
         Self {
             done: Vec::new(),
@@ -127,11 +128,7 @@ pub(crate) struct Executor<'a, P: Product> {
 
 impl<P: Product> Executor<'_, P> {
     /// Carries out `steps`, moving `observed` forward with every step that succeeds.
-    pub(crate) async fn run(
-        &self,
-        steps: Vec<Step<P::Operation>>,
-        observed: &mut P::Observed,
-    ) -> Execution<P::Operation> {
+    pub(crate) async fn run(&self, steps: Vec<Step<P::Model>>, observed: &mut P::Observed) -> Execution<P::Model> {
         let mut execution = Execution::default();
         let mut queue = StepQueue::new(steps, &self.stocked);
         while let Some(step) = queue.next() {
@@ -192,7 +189,7 @@ impl<P: Product> Executor<'_, P> {
         execution
     }
 
-    async fn perform(&self, operation: &P::Operation, observed: &P::Observed) -> Result<P::Answer, Fault> {
+    async fn perform(&self, operation: &Operation<P::Model>, observed: &P::Observed) -> Result<P::Answer, Fault> {
         let permit = self.fence.permit(WRITE_TIME).ok().filter(|_| !self.stop.is_cancelled());
         let permit = &permit.ok_or(NotLeading)?;
         let purpose = match operation.backends_of().map(|group| observed.serves(group)) {
@@ -207,8 +204,8 @@ impl<P: Product> Executor<'_, P> {
 
 /// The steps that are left, and what earlier ones mean for them.
 #[derive(Debug)]
-struct StepQueue<'a, O> {
-    steps: VecDeque<Step<O>>,
+struct StepQueue<'a, M: OperationModel> {
+    steps: VecDeque<Step<M>>,
     stocked: &'a BTreeSet<Target>,
     /// What failed, or has to wait.
     failed: BTreeSet<Target>,
@@ -217,14 +214,14 @@ struct StepQueue<'a, O> {
     /// Groups to which nothing can be added now, so that no listener is pointed at them.
     unfilled: BTreeSet<Target>,
     /// Backends for which there was no room; they get a second chance once others have left.
-    without_room: Vec<Step<O>>,
+    without_room: Vec<Step<M>>,
     made_room: bool,
     /// How many additions were refused.
     refusals: usize,
 }
 
-impl<'a, O: Operation> StepQueue<'a, O> {
-    fn new(steps: Vec<Step<O>>, stocked: &'a BTreeSet<Target>) -> Self {
+impl<'a, M: OperationModel> StepQueue<'a, M> {
+    fn new(steps: Vec<Step<M>>, stocked: &'a BTreeSet<Target>) -> Self {
         Self {
             steps: steps.into(),
             stocked,
@@ -238,7 +235,7 @@ impl<'a, O: Operation> StepQueue<'a, O> {
     }
 
     /// The next step that does not need anything that failed.
-    fn next(&mut self) -> Option<Step<O>> {
+    fn next(&mut self) -> Option<Step<M>> {
         if self.steps.is_empty() && self.made_room {
             self.made_room = false;
             self.steps.extend(self.without_room.drain(..));
@@ -260,12 +257,12 @@ impl<'a, O: Operation> StepQueue<'a, O> {
         None
     }
 
-    fn done(&mut self, step: &Step<O>) {
+    fn done(&mut self, step: &Step<M>) {
         self.made_room |= step.operation.room() == Room::Makes;
     }
 
     /// Decides what a refused step means for the rest. A group that is bare is best served by any one backend, soon.
-    fn refused(&mut self, step: Step<O>, kind: FaultKind, is_bare: bool) -> Refused {
+    fn refused(&mut self, step: Step<M>, kind: FaultKind, is_bare: bool) -> Refused {
         // Without the permission to change backends, parts are refused as well.
         if is_out_of_order(kind) || (kind == FaultKind::Denied && step.operation.backends_of().is_some()) {
             self.keep_back(step);
@@ -318,7 +315,7 @@ impl<'a, O: Operation> StepQueue<'a, O> {
 
     /// Keeps back what relies on a step that was not done. The backends of a server group are one thing, its attributes
     /// another; while it lacks a backend, none is taken out of it.
-    fn keep_back(&mut self, step: Step<O>) {
+    fn keep_back(&mut self, step: Step<M>) {
         match step.operation.backends_of() {
             None => drop(self.failed.insert(step.target)),
             Some(_) if step.operation.adds().is_empty() => {}
@@ -342,14 +339,14 @@ enum Refused {
 }
 
 /// Additions of one backend each.
-fn singles<O: Operation>(operation: &O) -> Vec<O> {
+fn singles<M: OperationModel>(operation: &Operation<M>) -> Vec<Operation<M>> {
     let backends = operation.adds();
     let spread = (0..STRIDE).flat_map(|first| backends.iter().skip(first).step_by(STRIDE));
     spread.filter_map(|backend| operation.adding(vec![backend.clone()])).collect()
 }
 
 /// Whether the target is a server group without backends.
-fn is_bare<O: ObservedModel>(observed: &O, target: &Target) -> bool {
+fn is_bare(observed: &impl ObservedModel, target: &Target) -> bool {
     let Target::Group(group) = target else { return false };
     let group = observed.group_id(group).and_then(|id| observed.groups().get(id));
     group.is_none_or(|group| group.members().is_empty())
@@ -376,7 +373,7 @@ fn ends_the_run(fault: &Fault, earlier: &[(String, Fault)]) -> bool {
 }
 
 /// A listener that is refused as already there, and was not listed, proves that the list is stale: nothing is made for now.
-fn proves_a_stale_list<O: Operation>(step: &Step<O>, fault: Fault) -> Fault {
+fn proves_a_stale_list<M: OperationModel>(step: &Step<M>, fault: Fault) -> Fault {
     if fault.kind != FaultKind::Exists || !step.operation.creates() || !matches!(step.target, Target::Listener(_)) {
         return fault;
     }
@@ -400,7 +397,7 @@ pub(super) const fn has_unknown_outcome(kind: FaultKind) -> bool {
     matches!(kind, FaultKind::Ambiguous | FaultKind::Bug)
 }
 
-fn no_room<O: fmt::Display>(step: &Step<O>) -> Fault {
+fn no_room(step: &Step<impl OperationModel>) -> Fault {
     let message = format!("{step}: the load balancer or the server group has no room for more backends");
     Fault::new("load balancer", FaultKind::Quota, &message)
 }
@@ -408,12 +405,14 @@ fn no_room<O: fmt::Display>(step: &Step<O>) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::nlb::desired::NetworkModel;
     use crate::plan::nlb::model::GroupFields;
-    use crate::plan::nlb::operation::Operation as Write;
+    use crate::plan::nlb::operation::{Operation as Write, Own};
     use crate::plan::service::group_operation::GroupOperation;
     use crate::plan::service::model::{Backend, BackendKey, BackendKind, GroupRef, ListenerRef};
 
-    fn step(operation: Write, target: &Target, needs: &[&Target]) -> Step<Write> {
+    fn step(operation: impl Into<Write>, target: &Target, needs: &[&Target]) -> Step<NetworkModel> {
+        let operation = operation.into();
         let destroys = operation.destroys();
         let needs = needs.iter().map(|need| (*need).clone()).collect();
         Step { operation, target: target.clone(), needs, reason: String::new(), destroys }
@@ -439,16 +438,16 @@ mod tests {
         let remove = GroupOperation::RemoveBackends { group: group.clone(), backends: vec![key("c")] };
         let set = GroupOperation::SetBackends { group: group.clone(), backends: vec![backend("d")] };
         let fields = GroupFields::new();
-        let attributes = step(Write::SetGroup { group: group.clone(), fields }, &target, &[]);
+        let attributes = step(Own::SetGroup { group: group.clone(), fields }, &target, &[]);
         let listener = Target::Listener(ListenerRef { port: 80, protocol: "TCP" });
-        let moves = step(Write::SetProtection { delete: None, modification: None }, &listener, &[&target]);
+        let moves = step(Own::SetProtection { delete: None, modification: None }, &listener, &[&target]);
         let rest = [backends(remove), backends(set), attributes, moves];
         for kind in [FaultKind::Denied, FaultKind::Transient] {
             let stocked = BTreeSet::new();
             let mut queue = StepQueue::new([&[backends(add.clone())], &rest[..]].concat(), &stocked);
             let addition = queue.next().unwrap();
             assert_eq!(queue.refused(addition, kind, true), Refused::Step);
-            let done: Vec<Step<Write>> = std::iter::from_fn(|| queue.next()).collect();
+            let done: Vec<Step<NetworkModel>> = std::iter::from_fn(|| queue.next()).collect();
             assert_eq!(done, rest[1..3]);
         }
     }
@@ -457,7 +456,7 @@ mod tests {
     fn what_needs_a_step_that_was_kept_back_is_kept_back_too() {
         let listener = Target::Listener(ListenerRef { port: 80, protocol: "TCP" });
         let [new, old] = ["new", "old"].map(|id| Target::Group(GroupRef::Id(id.to_owned())));
-        let moves = step(Write::SetProtection { delete: None, modification: None }, &listener, &[&new]);
+        let moves = step(Own::SetProtection { delete: None, modification: None }, &listener, &[&new]);
         let stocked = BTreeSet::new();
         let mut queue = StepQueue::new(vec![moves, step(deletion("old"), &old, &[&listener])], &stocked);
         queue.failed.insert(new);

@@ -122,7 +122,7 @@ async fn removal<P: Product>(
     product: &P,
     service: &ServiceView,
     settings: &ServiceSettings,
-) -> Result<(P::Observed, Plan<P::Operation>), Fault> {
+) -> Result<(P::Observed, Plan<P::Model>), Fault> {
     let goal = Goal::<P::Model>::removal(service, settings);
     let facts = goal.facts();
     let mut observed = product.read(facts.owner, facts.named.unwrap_or_default(), None).await?;

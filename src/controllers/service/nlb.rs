@@ -28,13 +28,13 @@ use crate::plan::nlb::desire;
 use crate::plan::nlb::desired::NetworkModel;
 use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::observed::{Answer, Observed, ObservedInstance, ObservedListener};
-use crate::plan::nlb::operation::{Operation, Step};
+use crate::plan::nlb::operation::{Operation, Plan, Step};
 use crate::plan::service::backends::KnownNodes;
 use crate::plan::service::goal;
 use crate::plan::service::handling::LoadBalancerKind;
+use crate::plan::service::operation::Part;
 use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, Owner};
 use crate::plan::service::settings::{ServiceOptions, ServiceSettings, state_enough_zones};
-use crate::plan::service::steps::{Part, Plan};
 
 /// The API of network load balancers, and of what they use.
 #[derive(Debug)]
@@ -73,7 +73,6 @@ const MOST_SERVERS: usize = 200;
 impl Product for NetworkProduct {
     type Model = NetworkModel;
     type Observed = Observed;
-    type Operation = Operation;
     type Answer = Answer;
 
     const CONTROLLER: &'static str = super::NLB;
@@ -169,7 +168,7 @@ impl Product for NetworkProduct {
         &self,
         goal: &Goal,
         observed: &mut Observed,
-        plan: &Plan<Operation>,
+        plan: &Plan,
         search: &Search<'_>,
     ) -> Result<(), Fault> {
         let Some(instance) = &mut observed.instance else { return Ok(()) };

@@ -27,7 +27,7 @@ use crate::plan::service::model::GroupRef;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::ServiceSettings;
-use crate::plan::service::steps::{Operation, Plan};
+use crate::plan::service::steps::Plan;
 
 /// One reconcile of one Service: the Service, and its cached state.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ pub(super) struct Prepared<P: Product> {
     pub(super) goal: Goal<P::Model>,
     pub(super) references: Option<References>,
     pub(super) sighting: Sighting<P::Observed>,
-    pub(super) plan: Plan<P::Operation>,
+    pub(super) plan: Plan<P::Model>,
     /// Whether the difference is drift: the last comparison showed none.
     pub(super) is_drift: bool,
     /// Jobs of an earlier reconcile that failed.
@@ -105,7 +105,7 @@ pub(super) struct Prepared<P: Product> {
     pub(super) lock: Option<OwnedMutexGuard<()>>,
 }
 
-type Seen<P> = (Sighting<<P as Product>::Observed>, Plan<<P as Product>::Operation>);
+type Seen<P> = (Sighting<<P as Product>::Observed>, Plan<<P as Product>::Model>);
 
 /// Reads what a plan needs.
 #[derive(Debug)]
@@ -222,7 +222,7 @@ impl<P: Product> Preparer<P> {
     }
 
     /// The steps between the two, without backends that the cloud refused.
-    fn diff(&self, case: &mut Case<P::Observed>, goal: &Goal<P::Model>, observed: &P::Observed) -> Plan<P::Operation> {
+    fn diff(&self, case: &mut Case<P::Observed>, goal: &Goal<P::Model>, observed: &P::Observed) -> Plan<P::Model> {
         let mut plan = match case.handling {
             Handling::ServeOn => goal.follow(observed),
             _ => goal.diff(observed),

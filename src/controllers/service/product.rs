@@ -26,21 +26,20 @@ use crate::plan::service::goal::Goal;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::{DesiredGroup, ObservedGroup};
 use crate::plan::service::observed::ObservedModel;
+use crate::plan::service::operation::Operation;
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::{ScopedProblems, ServiceProblem};
 use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
-use crate::plan::service::steps::{Operation, Plan, Step};
+use crate::plan::service::steps::{Plan, Step};
 use crate::plan::service::unready::UnreadyNodes;
 
 /// One load balancer product. Functions without `self` are pure.
 pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// What is planned without a look at the cloud.
-    type Model: ProductModel<Observed = Self::Observed, Operation = Self::Operation>;
+    type Model: ProductModel<Observed = Self::Observed>;
     /// The observed state in the cloud.
     type Observed: ObservedModel + Send + Sync;
-    /// One write.
-    type Operation: Operation + Clone + Send + Sync;
     /// What the cloud answers to a write.
     type Answer: Send;
 
@@ -65,10 +64,10 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     ) -> BTreeSet<IpAddr>;
 
     /// Applies an operation that succeeded to the observed state.
-    fn apply(observed: &mut Self::Observed, operation: &Self::Operation, answer: &Self::Answer);
+    fn apply(observed: &mut Self::Observed, operation: &Operation<Self::Model>, answer: &Self::Answer);
 
     /// Whether a step has to wait for a pending job of the cloud.
-    fn must_wait(_observed: &Self::Observed, _step: &Step<Self::Operation>) -> bool {
+    fn must_wait(_observed: &Self::Observed, _step: &Step<Self::Model>) -> bool {
         false
     }
 
@@ -121,7 +120,7 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         &self,
         goal: &Goal<Self::Model>,
         observed: &mut Self::Observed,
-        plan: &Plan<Self::Operation>,
+        plan: &Plan<Self::Model>,
         search: &Search<'_>,
     ) -> impl Future<Output = Result<(), Fault>> + Send;
 
@@ -147,7 +146,7 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     fn perform(
         &self,
         write: &Write<'_>,
-        operation: &Self::Operation,
+        operation: &Operation<Self::Model>,
         observed: &Self::Observed,
     ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
 }

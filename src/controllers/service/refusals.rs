@@ -21,7 +21,8 @@ use crate::alibaba::Fault;
 use crate::controllers::Backoff;
 use crate::plan::service::group_operation::RefusedBackends;
 use crate::plan::service::model::{Backend, BackendKey, DesiredGroup, GroupRef, ObservedGroup};
-use crate::plan::service::steps::{Operation, Plan, Step, Target};
+use crate::plan::service::operation::{Operation, OperationModel};
+use crate::plan::service::steps::{Plan, Step, Target};
 use crate::telemetry::alarms::named;
 
 /// How long a backend that was refused is left out.
@@ -57,16 +58,16 @@ pub(crate) struct RefusedCall {
 impl Refusals {
     /// Takes out of a plan what is left out for now. What has its turn is tried by itself, after the others: at most `budget`
     /// of them, and all where nothing else is to serve. `suspects` are servers that were refused elsewhere.
-    pub(super) fn sort_out<O: Operation>(
+    pub(super) fn sort_out<M: OperationModel>(
         &mut self,
-        plan: &mut Plan<O>,
+        plan: &mut Plan<M>,
         suspects: &BTreeSet<Arc<str>>,
         stocked: &BTreeSet<Target>,
         mut budget: usize,
     ) {
         let mut short: BTreeSet<Target> = BTreeSet::new();
         let is_open = |all: &Self, it: &Backend| all.0.contains_key(&it.key) || suspects.contains(&it.key.server_id);
-        let has_others = |step: &&Step<O>| step.operation.adds().iter().any(|it| !is_open(self, it));
+        let has_others = |step: &&Step<M>| step.operation.adds().iter().any(|it| !is_open(self, it));
         let served = plan.steps.iter().filter(has_others).map(|step| step.target.clone());
         let served: BTreeSet<Target> = served.chain(stocked.iter().cloned()).collect();
         for step in std::mem::take(&mut plan.steps) {
@@ -189,7 +190,7 @@ pub(super) fn stocked(
 }
 
 /// What it means if the cloud refuses one backend by itself.
-fn one<O: Operation>(operation: &O, backend: &Backend) -> RefusedBackends<O> {
+fn one<M: OperationModel>(operation: &Operation<M>, backend: &Backend) -> RefusedBackends<Operation<M>> {
     operation.adding(vec![backend.clone()]).map_or(RefusedBackends::None, |alone| alone.refused_backends())
 }
 
@@ -241,7 +242,8 @@ impl RefusalBudget {
 mod tests {
     use super::*;
     use crate::alibaba::FaultKind;
-    use crate::plan::clb::operation::{Operation as Write, Plan};
+    use crate::plan::clb::desired::ClassicModel;
+    use crate::plan::clb::operation::{Operation as Write, Own, Plan};
     use crate::plan::nlb::operation::Operation as NetworkWrite;
     use crate::plan::service::group_operation::GroupOperation;
     use crate::plan::service::steps;
@@ -263,7 +265,8 @@ mod tests {
         plan.step(Write::Group(operation), Target::Group(group.clone()), [], "");
         let suspects = suspects.iter().copied().map(Arc::from).collect();
         refusals.sort_out(&mut plan, &suspects, &[Target::Group(group)].into(), budget);
-        let names = |step: &Step<Write>| step.operation.adds().iter().map(|it| it.key.server_id.to_string()).collect();
+        let names =
+            |step: &Step<ClassicModel>| step.operation.adds().iter().map(|it| it.key.server_id.to_string()).collect();
         plan.steps.iter().map(names).collect()
     }
 
@@ -346,12 +349,7 @@ mod tests {
         let planned = |servers: &[&str], rest: &[&str]| {
             let [first, rest] = [servers, rest].map(|names| names.iter().copied().map(backend).collect::<Vec<_>>());
             let mut plan = Plan::default();
-            plan.step(
-                Write::CreateGroup { name: "g".to_owned(), backends: first },
-                Target::Group(group.clone()),
-                [],
-                "",
-            );
+            plan.step(Own::CreateGroup { name: "g".to_owned(), backends: first }, Target::Group(group.clone()), [], "");
             if !rest.is_empty() {
                 let more = GroupOperation::AddBackends { group: group.clone(), backends: rest };
                 plan.step(Write::Group(more), Target::Group(group.clone()), [], "");

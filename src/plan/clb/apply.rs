@@ -6,16 +6,17 @@ use std::sync::Arc;
 use litemap::LiteMap;
 
 use super::diff::fields::for_change;
+use super::model::CreateInstance;
 use super::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use super::observed::{
     AccessList, Observed, ObservedAccessList, ObservedDomainExtension, ObservedInstance, ObservedListener,
     PendingCharge,
 };
-use super::operation::{CreateInstance, Operation};
+use super::operation::{Operation, Own};
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
-use crate::plan::service::steps::{Operation as _, Part};
+use crate::plan::service::operation::Part;
 
 /// What the cloud answered to a creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,12 +44,12 @@ impl Observed {
 
     fn apply_to_instance(&mut self, operation: &Operation, made: &CreationAnswer) {
         match operation {
-            Operation::CreateInstance(wanted) => {
+            Operation::Create(wanted) => {
                 self.instance = Some(created(wanted, made));
                 self.groups.clear();
                 self.listeners = Some(LiteMap::new());
             }
-            Operation::DeleteInstance { .. } => {
+            Operation::Delete { .. } => {
                 self.instance = None;
                 self.groups.clear();
                 self.listeners = None;
@@ -63,7 +64,7 @@ impl Observed {
 
     fn apply_to_groups(&mut self, operation: &Operation, made: &CreationAnswer) {
         match operation {
-            Operation::CreateGroup { name, backends } => {
+            Operation::Own(Own::CreateGroup { name, backends }) => {
                 let id = made.id.clone().unwrap_or_else(|| name.clone());
                 self.groups.insert(
                     id,
@@ -115,9 +116,9 @@ impl Observed {
                     all.remove(listener);
                 }
             }
-            Operation::CreateDomainExtension { listener, .. }
-            | Operation::SetDomainExtension { listener, .. }
-            | Operation::DeleteDomainExtension { listener, .. } => {
+            Operation::Own(Own::CreateDomainExtension { listener, .. })
+            | Operation::Own(Own::SetDomainExtension { listener, .. })
+            | Operation::Own(Own::DeleteDomainExtension { listener, .. }) => {
                 let domains = self.listener_mut(*listener).and_then(|found| found.domain_extensions.as_mut());
                 if let Some(domains) = domains {
                     apply_to_domains(domains, operation, made);
@@ -151,7 +152,7 @@ impl Observed {
 
     fn apply_to_access_list(&mut self, operation: &Operation, made: &CreationAnswer) {
         match (operation, &mut self.access_list) {
-            (Operation::CreateAccessList(wanted), list) => {
+            (Operation::Own(Own::CreateAccessList(wanted)), list) => {
                 *list = AccessList::Found(ObservedAccessList {
                     id: made.id.clone().unwrap_or_default(),
                     name: wanted.name.clone(),
@@ -159,9 +160,11 @@ impl Observed {
                     ..ObservedAccessList::default()
                 });
             }
-            (Operation::DeleteAccessList { .. }, list) => *list = AccessList::Absent,
-            (Operation::AddAccessEntries { entries, .. }, AccessList::Found(list)) => list.entries.extend(entries),
-            (Operation::RemoveAccessEntries { entries, .. }, AccessList::Found(list)) => {
+            (Operation::Own(Own::DeleteAccessList { .. }), list) => *list = AccessList::Absent,
+            (Operation::Own(Own::AddAccessEntries { entries, .. }), AccessList::Found(list)) => {
+                list.entries.extend(entries)
+            }
+            (Operation::Own(Own::RemoveAccessEntries { entries, .. }), AccessList::Found(list)) => {
                 list.entries.retain(|entry| !entries.contains(entry));
             }
             _ => {}
@@ -199,15 +202,17 @@ fn created(wanted: &CreateInstance, made: &CreationAnswer) -> ObservedInstance {
 
 fn change_instance(instance: &mut ObservedInstance, operation: &Operation) {
     match operation {
-        Operation::SetName { name } => instance.name.clone_from(name),
-        Operation::SetDeleteProtection { on } => instance.delete_protection = *on,
-        Operation::SetModificationProtection { status, .. } => instance.modification_protection.clone_from(status),
-        Operation::SetInstanceChargeType { charge_type, spec } => {
+        Operation::Own(Own::SetName { name }) => instance.name.clone_from(name),
+        Operation::Own(Own::SetDeleteProtection { on }) => instance.delete_protection = *on,
+        Operation::Own(Own::SetModificationProtection { status, .. }) => {
+            instance.modification_protection.clone_from(status)
+        }
+        Operation::Own(Own::SetInstanceChargeType { charge_type, spec }) => {
             instance.instance_charge_type.clone_from(charge_type);
             instance.spec = spec.clone().unwrap_or_else(|| "slb.lcu.elastic".to_owned());
         }
-        Operation::SetSpec { spec } => instance.spec.clone_from(spec),
-        Operation::SetInternetSpec { charge_type, bandwidth } => {
+        Operation::Own(Own::SetSpec { spec }) => instance.spec.clone_from(spec),
+        Operation::Own(Own::SetInternetSpec { charge_type, bandwidth }) => {
             instance.internet_charge_type.clone_from(charge_type);
             instance.bandwidth = bandwidth.unwrap_or(instance.bandwidth);
         }
@@ -223,16 +228,16 @@ fn apply_to_domains(
     made: &CreationAnswer,
 ) {
     match operation {
-        Operation::CreateDomainExtension { domain, certificate_id, .. } => {
+        Operation::Own(Own::CreateDomainExtension { domain, certificate_id, .. }) => {
             let id = made.id.clone().unwrap_or_default();
             domains.insert(domain.clone(), ObservedDomainExtension { id, certificate_id: certificate_id.clone() });
         }
-        Operation::SetDomainExtension { domain, certificate_id, .. } => {
+        Operation::Own(Own::SetDomainExtension { domain, certificate_id, .. }) => {
             if let Some(found) = domains.get_mut(domain) {
                 found.certificate_id.clone_from(certificate_id);
             }
         }
-        Operation::DeleteDomainExtension { domain, .. } => {
+        Operation::Own(Own::DeleteDomainExtension { domain, .. }) => {
             domains.remove(domain);
         }
         _ => {}

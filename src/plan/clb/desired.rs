@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::model::ListenerFields;
+use super::model::{CreateAccessList, CreateInstance};
 use super::observed::ObservedInstance;
-use super::operation::{CreateAccessList, CreateInstance};
 use crate::plan::inputs::NodeView;
 use crate::plan::service::desired;
 use crate::plan::service::model::GroupRef;

@@ -234,3 +234,118 @@ pub(super) fn field_counts<'a>(
         _ => true,
     }
 }
+
+/// Where a load balancer is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CreationPlace {
+    /// `vsw-...`; `None` for internet load balancers.
+    pub vswitch: Option<String>,
+    /// Primary zone; `None` leaves it to the cloud.
+    pub master_zone: Option<String>,
+    /// Secondary zone.
+    pub slave_zone: Option<String>,
+}
+
+impl fmt::Display for CreationPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(vswitch) = &self.vswitch {
+            write!(f, "vSwitch {vswitch}, ")?;
+        }
+        match (&self.master_zone, &self.slave_zone) {
+            (Some(master), Some(slave)) => write!(f, "zones {master} and {slave}"),
+            (Some(master), None) => write!(f, "zone {master}"),
+            _ => f.write_str("zones of the cloud's choice"),
+        }
+    }
+}
+
+impl CreateInstance {
+    /// Where it can be made, in order: in the zones asked for; where only the configuration or the place of the nodes asked,
+    /// also the other way round (unless a vSwitch decides), and at last where the cloud chooses; each in every vSwitch.
+    #[must_use]
+    pub fn placements(&self) -> Vec<CreationPlace> {
+        let (master, slave) = (&self.master_zone, &self.slave_zone);
+        let mut zones = vec![(master.clone(), slave.clone())];
+        if self.zones_can_change {
+            if slave.is_some() && self.vswitch_ids.is_empty() {
+                zones.push((slave.clone(), master.clone()));
+            }
+            zones.push((None, None));
+        }
+        zones.dedup();
+        let vswitches: Vec<Option<&String>> = match self.vswitch_ids.as_slice() {
+            [] => vec![None],
+            ids => ids.iter().map(Some).collect(),
+        };
+        let placed = |(master_zone, slave_zone): (Option<String>, Option<String>)| {
+            vswitches.iter().map(move |vswitch| CreationPlace {
+                vswitch: vswitch.cloned(),
+                master_zone: master_zone.clone(),
+                slave_zone: slave_zone.clone(),
+            })
+        };
+        zones.into_iter().flat_map(placed).collect()
+    }
+
+    /// Where this attempt makes it.
+    #[must_use]
+    pub fn placement(&self) -> CreationPlace {
+        self.placements().into_iter().nth(self.attempt).unwrap_or_default()
+    }
+}
+
+/// Parameters of a new access control list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CreateAccessList {
+    /// Unique in the region.
+    pub name: String,
+    /// `ipv4` or `ipv6`
+    pub ip_version: String,
+    /// The ownership mark.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// Parameters of a new instance. Empty options are not sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CreateInstance {
+    /// Visible name.
+    pub name: String,
+    /// `internet` or `intranet`
+    pub address_type: String,
+    /// `ipv4` or `ipv6`
+    pub ip_version: Option<String>,
+    /// For intranet instances.
+    pub vpc_id: Option<String>,
+    /// vSwitches to try, in order; the first is tried first, the others when it has no address left.
+    pub vswitch_ids: Vec<String>,
+    /// A fixed private address.
+    pub address: Option<String>,
+    /// Primary zone.
+    pub master_zone: Option<String>,
+    /// Secondary zone.
+    pub slave_zone: Option<String>,
+    /// Whether other zones will do, because only the configuration, or the place of the nodes, asks for these.
+    pub zones_can_change: bool,
+    /// Which of the [placements](Self::placements) is tried; earlier ones had no room.
+    pub attempt: usize,
+    /// `PayBySpec` or `PayByCLCU`
+    pub instance_charge_type: String,
+    /// Such as `slb.s1.small`.
+    pub spec: Option<String>,
+    /// `paybytraffic` or `paybybandwidth`
+    pub internet_charge_type: Option<String>,
+    /// Mbit/s
+    pub bandwidth: Option<i64>,
+    /// Delete protection.
+    pub delete_protection: bool,
+    /// `ConsoleProtection` or `NonProtection`
+    pub modification_protection: String,
+    /// Only with `ConsoleProtection`.
+    pub modification_protection_reason: Option<String>,
+    /// `rg-...`
+    pub resource_group_id: Option<String>,
+    /// All tags, the ownership marks included.
+    pub tags: BTreeMap<String, String>,
+    /// The ownership marks.
+    pub marks: BTreeMap<String, String>,
+}

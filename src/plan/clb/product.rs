@@ -2,10 +2,9 @@
 
 use super::annotations::Name;
 use super::desired::{ClassicExtra, ClassicModel, Desired, DesiredAccess, DesiredInstance, DesiredListener};
-use super::model::ListenerKey;
 use super::needs::MissingReads;
 use super::observed::Observed;
-use super::operation::{Operation, Plan};
+use super::operation::Plan;
 use super::{desire, diff, origins, status, teardown};
 use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
 use crate::plan::service::applied;
@@ -21,13 +20,11 @@ use crate::plan::setting::SettingOrigin;
 impl ProductModel for ClassicModel {
     const APPLIED: &'static str = applied::CLB;
     type Name = Name;
-    type ListenerKey = ListenerKey;
     type Instance = DesiredInstance;
     type Listener = DesiredListener;
     type Access = DesiredAccess;
     type Extra = ClassicExtra;
     type Observed = Observed;
-    type Operation = Operation;
 
     fn facts(listener: &DesiredListener) -> (&str, &GroupRef) {
         (&listener.source, &listener.group)

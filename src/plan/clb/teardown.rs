@@ -9,7 +9,7 @@ use super::diff::listeners::forwards_to;
 use super::model::{ListenerKey, Protocol};
 use super::needs::{MissingReads, groups_to_read};
 use super::observed::{Observed, ObservedInstance};
-use super::operation::{Operation, Plan, Step};
+use super::operation::{Operation, Own, Plan, Step};
 use crate::plan::service::handling::Departure;
 use crate::plan::service::instance_diff::{Fate, marks_on};
 use crate::plan::service::management::MARKS;
@@ -56,8 +56,8 @@ pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Pl
 /// The same steps for a Service that stays: as long as the load balancer is there, its user can want it back, and with
 /// its delete protection.
 pub fn reversible(mut plan: Plan) -> Plan {
-    let deletes = plan.steps.iter().any(|step| matches!(step.operation, Operation::DeleteInstance { .. }));
-    let unprotects = |step: &Step| matches!(step.operation, Operation::SetDeleteProtection { on: false });
+    let deletes = plan.steps.iter().any(|step| matches!(step.operation, Operation::Delete { .. }));
+    let unprotects = |step: &Step| step.operation == Own::SetDeleteProtection { on: false }.into();
     if let Some(index) = plan.steps.iter().position(unprotects).filter(|_| deletes) {
         let mark = Step {
             operation: Operation::Tag { tags: [(UNPROTECTED_TAG.to_owned(), "true".to_owned())].into() },
@@ -75,7 +75,7 @@ pub fn reversible(mut plan: Plan) -> Plan {
 fn delete(instance: &ObservedInstance, plan: &mut Plan) {
     unprotect(instance, plan);
     plan.step(
-        Operation::DeleteInstance { id: instance.id.clone() },
+        Operation::Delete { id: instance.id.clone() },
         Target::LoadBalancer,
         [Target::Attribute("delete protection")],
         "the Service no longer needs it",
@@ -85,7 +85,7 @@ fn delete(instance: &ObservedInstance, plan: &mut Plan) {
 fn unprotect(instance: &ObservedInstance, plan: &mut Plan) {
     if instance.delete_protection {
         plan.step(
-            Operation::SetDeleteProtection { on: false },
+            Own::SetDeleteProtection { on: false },
             Target::Attribute("delete protection"),
             [],
             "the Service no longer needs it",
@@ -98,7 +98,7 @@ fn release(owner: &Owner, instance: &ObservedInstance, plan: &mut Plan) {
     unprotect(instance, plan);
     if instance.modification_protection == "ConsoleProtection" {
         plan.step(
-            Operation::SetModificationProtection { status: "NonProtection".to_owned(), reason: None },
+            Own::SetModificationProtection { status: "NonProtection".to_owned(), reason: None },
             Target::Attribute("modification protection"),
             [],
             "the load balancer is kept for the user",

@@ -28,7 +28,7 @@ use super::desired::Desired;
 use super::diff::diff;
 use super::model::{ListenerField, ListenerKey, Protocol};
 use super::observed::{Observed, ObservedInstance, ObservedListener};
-use super::operation::{Operation, Plan};
+use super::operation::{Operation, Own, Plan};
 use crate::plan::inputs::{
     Condition, ConditionStatus, Endpoint, EndpointsView, NodeView, ObjectKey, ServicePort, ServiceType, ServiceView,
     TargetPort,
@@ -304,9 +304,9 @@ impl Cloud {
     pub(crate) fn perform(&mut self, operation: &Operation) {
         self.made += 1;
         let prefix = match operation {
-            Operation::CreateInstance(_) => "lb",
-            Operation::CreateGroup { .. } => "rsp",
-            Operation::CreateAccessList(_) => "acl",
+            Operation::Create(_) => "lb",
+            Operation::Own(Own::CreateGroup { .. }) => "rsp",
+            Operation::Own(Own::CreateAccessList(_)) => "acl",
             _ => "de",
         };
         let made = CreationAnswer {

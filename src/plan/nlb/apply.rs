@@ -10,11 +10,12 @@ use super::model::{CreateLoadBalancer, ListenerField, ListenerFields, ListenerKe
 use super::observed::{
     Answer, GroupDetails, Job, Observed, ObservedInstance, ObservedListener, ObservedRule, ObservedSecurityGroup,
 };
-use super::operation::{Operation, Step};
+use super::operation::{Operation, Own, Step};
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
 use crate::plan::service::observed::ObservedModel;
-use crate::plan::service::steps::{Operation as _, Part, Target};
+use crate::plan::service::operation::Part;
+use crate::plan::service::steps::Target;
 
 /// The attribute of security groups, which decides about who may connect.
 pub const SECURITY_GROUPS: &str = "security groups";
@@ -36,8 +37,9 @@ impl Observed {
             Part::Listeners => self.apply_to_listeners(operation, answer),
             Part::Access => self.apply_to_security_group(operation, answer),
         }
-        let target = if matches!(operation, Operation::CreateGroup(_)) { self.target_of(operation) } else { target };
-        let makes_instance = matches!(operation, Operation::CreateLoadBalancer(_));
+        let target =
+            if matches!(operation, Operation::Own(Own::CreateGroup(_))) { self.target_of(operation) } else { target };
+        let makes_instance = matches!(operation, Operation::Create(_));
         if let Some(target) = target.filter(|_| makes_instance || !answer.job.is_empty()) {
             let job = Job {
                 id: answer.job.clone(),
@@ -45,9 +47,9 @@ impl Observed {
                 line: operation.to_string(),
                 deletes: matches!(
                     operation,
-                    Operation::DeleteLoadBalancer { .. }
+                    Operation::Delete { .. }
                         | Operation::DeleteListener { .. }
-                        | Operation::DeleteFormerListener { .. }
+                        | Operation::Own(Own::DeleteFormerListener { .. })
                 ),
                 adds: operation.adds().to_vec(),
                 looks: 0,
@@ -60,17 +62,17 @@ impl Observed {
     fn target_of(&self, operation: &Operation) -> Option<Target> {
         let group = |group: &GroupRef| Some(Target::Group(GroupRef::Id(self.group_id(group)?.to_owned())));
         match operation {
-            Operation::CreateGroup(wanted) => group(&GroupRef::Named(wanted.name.clone())),
-            Operation::SetGroup { group: changed, .. } => group(changed),
+            Operation::Own(Own::CreateGroup(wanted)) => group(&GroupRef::Named(wanted.name.clone())),
+            Operation::Own(Own::SetGroup { group: changed, .. }) => group(changed),
             Operation::Group(GroupOperation::DeleteGroup { id, .. }) => group(&GroupRef::Id(id.clone())),
             Operation::Group(operation) => operation.backends_of().and_then(group),
             Operation::CreateListener { listener, .. }
             | Operation::SetListener { listener, .. }
             | Operation::StartListener { listener }
             | Operation::DeleteListener { listener }
-            | Operation::AddCertificates { listener, .. }
-            | Operation::RemoveCertificates { listener, .. } => Some((*listener).into()),
-            Operation::DeleteFormerListener { id, .. } => Some(Target::FormerListener(id.clone())),
+            | Operation::Own(Own::AddCertificates { listener, .. })
+            | Operation::Own(Own::RemoveCertificates { listener, .. }) => Some((*listener).into()),
+            Operation::Own(Own::DeleteFormerListener { id, .. }) => Some(Target::FormerListener(id.clone())),
             other if other.part() == Part::Instance => Some(Target::LoadBalancer),
             _ => None,
         }
@@ -140,15 +142,15 @@ impl Observed {
 
     fn apply_to_instance(&mut self, operation: &Operation, answer: &Answer) {
         match operation {
-            Operation::CreateLoadBalancer(wanted) => {
+            Operation::Create(wanted) => {
                 self.instance = Some(created(wanted, answer));
                 self.listeners = Some(LiteMap::new());
             }
-            Operation::DeleteLoadBalancer { .. } => {
+            Operation::Delete { .. } => {
                 self.instance = None;
                 self.listeners = None;
             }
-            Operation::JoinSecurityGroups { groups } => {
+            Operation::Own(Own::JoinSecurityGroups { groups }) => {
                 let ids: Vec<String> = groups.iter().map(|id| self.security_group_id(id).to_owned()).collect();
                 if let Some(instance) = &mut self.instance {
                     instance.security_group_ids.extend(ids);
@@ -164,7 +166,7 @@ impl Observed {
 
     fn apply_to_groups(&mut self, operation: &Operation, answer: &Answer) {
         match operation {
-            Operation::CreateGroup(wanted) => {
+            Operation::Own(Own::CreateGroup(wanted)) => {
                 let id = answer.id.clone().unwrap_or_else(|| wanted.name.clone());
                 let group = ObservedGroup { name: wanted.name.clone(), backends: Some(Arc::default()) };
                 let details = GroupDetails {
@@ -177,13 +179,13 @@ impl Observed {
                 self.group_details.insert(id.clone(), Box::new(details));
                 self.groups.insert(id, group);
             }
-            Operation::SetGroup { group, fields } => {
+            Operation::Own(Own::SetGroup { group, fields }) => {
                 let id = self.group_id(group).map(str::to_owned);
                 if let Some(details) = id.and_then(|id| self.group_details.get_mut(&id)) {
                     details.fields.extend(fields.clone());
                 }
             }
-            Operation::UntagGroup { id, keys } => {
+            Operation::Own(Own::UntagGroup { id, keys }) => {
                 if let Some(details) = self.group_details.get_mut(id) {
                     details.tags.retain(|key, _| !keys.contains(key));
                 }
@@ -209,14 +211,15 @@ impl Observed {
                     id: answer.id.clone().unwrap_or_default(),
                     description: description.clone(),
                     status: "Running".to_owned(),
-                    group_id: self.group_id(group).unwrap_or_default().to_owned(),
+                    group_id: group.as_ref().and_then(|group| self.group_id(group)).unwrap_or_default().to_owned(),
                     fields: fields.clone(),
                     additional_certificates: Some(std::collections::BTreeSet::new()),
                 };
                 self.listeners.get_or_insert_default().insert(*listener, Box::new(made));
             }
             Operation::SetListener { listener, description, group, fields } => {
-                let (group_id, fields) = (self.group_id(group).map(str::to_owned), self.sent(*listener, fields));
+                let fields = self.sent(*listener, fields);
+                let group_id = group.as_ref().and_then(|group| self.group_id(group)).map(str::to_owned);
                 if let Some(found) = self.listener_mut(*listener) {
                     description.clone_into(&mut found.description);
                     found.group_id = group_id.unwrap_or_else(|| found.group_id.clone());
@@ -233,13 +236,14 @@ impl Observed {
                     all.remove(listener);
                 }
             }
-            Operation::DeleteFormerListener { load_balancer, listener, .. } => {
+            Operation::Own(Own::DeleteFormerListener { load_balancer, listener, .. }) => {
                 if let Some(all) = self.former.get_mut(load_balancer) {
                     all.remove(listener);
                 }
             }
-            Operation::AddCertificates { listener, ids } | Operation::RemoveCertificates { listener, ids } => {
-                let adds = matches!(operation, Operation::AddCertificates { .. });
+            Operation::Own(Own::AddCertificates { listener, ids })
+            | Operation::Own(Own::RemoveCertificates { listener, ids }) => {
+                let adds = matches!(operation, Operation::Own(Own::AddCertificates { .. }));
                 let found = self.listener_mut(*listener).and_then(|found| found.additional_certificates.as_mut());
                 match found {
                     Some(found) if adds => found.extend(ids.clone()),
@@ -274,14 +278,14 @@ impl Observed {
         let vpc_id = self.instance.as_ref().map(|it| it.vpc_id.clone()).unwrap_or_default();
         let groups = self.security_groups.get_or_insert_default();
         match operation {
-            Operation::CreateSecurityGroup(wanted) => groups.push(ObservedSecurityGroup {
+            Operation::Own(Own::CreateSecurityGroup(wanted)) => groups.push(ObservedSecurityGroup {
                 id: answer.id.clone().unwrap_or_default(),
                 name: wanted.name.clone(),
                 vpc_id,
                 tags: LiteMap::from_iter(wanted.tags.clone()),
                 rules: Some(BTreeMap::new()),
             }),
-            Operation::DeleteSecurityGroup { id, .. } => groups.retain(|group| group.id != *id),
+            Operation::Own(Own::DeleteSecurityGroup { id, .. }) => groups.retain(|group| group.id != *id),
             _ => {
                 if let Some(rules) = groups.first_mut().and_then(|group| group.rules.as_mut()) {
                     change_rules(rules, operation);
@@ -293,14 +297,14 @@ impl Observed {
 
 fn change_rules(rules: &mut BTreeMap<String, ObservedRule>, operation: &Operation) {
     match operation {
-        Operation::AddRules { rules: added, description } => {
+        Operation::Own(Own::AddRules { rules: added, description }) => {
             // Their ids are read before they are used: only what was read is removed.
             rules.extend(added.iter().map(|rule| {
                 let found = ObservedRule { rule: rule.clone(), is_plain: true, description: description.clone() };
                 (rule.to_string(), found)
             }));
         }
-        Operation::RemoveRules { ids } => rules.retain(|id, _| !ids.contains(id)),
+        Operation::Own(Own::RemoveRules { ids }) => rules.retain(|id, _| !ids.contains(id)),
         _ => {}
     }
 }
@@ -330,36 +334,38 @@ fn created(wanted: &CreateLoadBalancer, answer: &Answer) -> ObservedInstance {
 
 fn change_instance(instance: &mut ObservedInstance, operation: &Operation) {
     match operation {
-        Operation::SetAttributes { name, cross_zone } => {
+        Operation::Own(Own::SetAttributes { name, cross_zone }) => {
             if let Some(name) = name {
                 name.clone_into(&mut instance.name);
             }
             instance.cross_zone = cross_zone.unwrap_or(instance.cross_zone);
         }
-        Operation::SetAddressType { address_type, zones } => {
+        Operation::Own(Own::SetAddressType { address_type, zones }) => {
             address_type.clone_into(&mut instance.address_type);
             for mapping in &mut instance.zones {
                 let wanted = zones.iter().find(|wanted| wanted.zone == mapping.zone);
                 mapping.allocation_id = wanted.map(|wanted| wanted.allocation_id.clone()).unwrap_or_default();
             }
         }
-        Operation::SetIpv6AddressType { internet } => {
+        Operation::Own(Own::SetIpv6AddressType { internet }) => {
             if *internet { "Internet" } else { "Intranet" }.clone_into(&mut instance.ipv6_address_type);
         }
-        Operation::SetZones { zones } => {
+        Operation::Own(Own::SetZones { zones }) => {
             let known = std::mem::take(&mut instance.zones);
             let kept = |wanted: &ZoneMapping| known.iter().find(|found| found.zone == wanted.zone);
             instance.zones = zones.iter().map(|wanted| kept(wanted).unwrap_or(wanted).clone()).collect();
         }
-        Operation::SetProtection { delete, modification } => {
+        Operation::Own(Own::SetProtection { delete, modification }) => {
             instance.delete_protection = delete.unwrap_or(instance.delete_protection);
             if let Some(status) = modification {
                 status.clone_into(&mut instance.modification_protection);
             }
         }
-        Operation::LeaveSecurityGroups { groups } => instance.security_group_ids.retain(|id| !groups.contains(id)),
-        Operation::AttachBandwidthPackage { id } => id.clone_into(&mut instance.bandwidth_package_id),
-        Operation::DetachBandwidthPackage { .. } => instance.bandwidth_package_id.clear(),
+        Operation::Own(Own::LeaveSecurityGroups { groups }) => {
+            instance.security_group_ids.retain(|id| !groups.contains(id))
+        }
+        Operation::Own(Own::AttachBandwidthPackage { id }) => id.clone_into(&mut instance.bandwidth_package_id),
+        Operation::Own(Own::DetachBandwidthPackage { .. }) => instance.bandwidth_package_id.clear(),
         Operation::Tag { tags } => instance.tags.extend(tags.clone()),
         Operation::Untag { keys } => instance.tags.retain(|key, _| !keys.contains(key)),
         _ => {}

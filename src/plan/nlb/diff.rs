@@ -83,7 +83,7 @@ fn made(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Option<Obser
     if observed.instance.is_some() {
         return None;
     }
-    let operation = Operation::CreateLoadBalancer(Box::new(desired.instance.create.clone()));
+    let operation = Operation::Create(Box::new(desired.instance.create.clone()));
     let mut made = observed.clone();
     made.apply(&operation, &Answer::default());
     plan.step(operation, Target::LoadBalancer, [], "the Service has no load balancer");

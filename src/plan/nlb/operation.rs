@@ -2,28 +2,28 @@
 
 mod line;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use super::desired::NetworkModel;
 use super::model::{
-    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, ListenerFields, ListenerKey, SecurityRules,
+    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, ListenerField, ListenerKey, SecurityRules,
     ZoneMapping,
 };
 use crate::plan::service::features;
-use crate::plan::service::group_operation::{GroupOperation, RefusedBackends, Room};
-use crate::plan::service::instance_diff::TagOperations;
-use crate::plan::service::model::{Backend, GroupRef};
-use crate::plan::service::steps::{self, Part};
+use crate::plan::service::model::GroupRef;
+use crate::plan::service::operation::{self, CreationModel, OperationModel, OwnOperation, Part, WriteEffect};
+use crate::plan::service::steps;
 
-/// One write, with everything that its request needs except ids that do not exist yet.
+/// One write.
+pub type Operation = operation::Operation<NetworkModel>;
+/// The steps to the desired state of a load balancer.
+pub type Plan = steps::Plan<NetworkModel>;
+/// One step of a plan.
+pub type Step = steps::Step<NetworkModel>;
+
+/// A write that only network load balancers have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Makes the load balancer.
-    CreateLoadBalancer(Box<CreateLoadBalancer>),
-    /// Deletes the load balancer with its listeners.
-    DeleteLoadBalancer {
-        /// The one that the diff was made against.
-        id: String,
-    },
+pub enum Own {
     /// Changes the visible name, the cross-zone switch, or both.
     SetAttributes {
         /// `None` leaves it.
@@ -75,16 +75,6 @@ pub enum Operation {
         /// `cbwp-...`
         id: String,
     },
-    /// Adds or changes tags of the load balancer.
-    Tag {
-        /// Never empty.
-        tags: BTreeMap<String, String>,
-    },
-    /// Removes tags of the load balancer.
-    Untag {
-        /// Never empty.
-        keys: Vec<String>,
-    },
     /// Makes a server group without backends.
     CreateGroup(Box<CreateGroup>),
     /// Changes attributes of a server group of ours.
@@ -100,40 +90,6 @@ pub enum Operation {
         id: String,
         /// Never empty.
         keys: Vec<String>,
-    },
-    /// Changes the backends of a server group, or deletes it.
-    Group(GroupOperation),
-    /// Makes a listener, which starts by itself.
-    CreateListener {
-        /// Which.
-        listener: ListenerKey,
-        /// The ownership mark.
-        description: String,
-        /// Its server group.
-        group: GroupRef,
-        /// All attributes to send.
-        fields: ListenerFields,
-    },
-    /// Changes a listener.
-    SetListener {
-        /// Which.
-        listener: ListenerKey,
-        /// The ownership mark.
-        description: String,
-        /// Its server group.
-        group: GroupRef,
-        /// Attributes that change. The request repeats the others as they are.
-        fields: ListenerFields,
-    },
-    /// Starts a listener.
-    StartListener {
-        /// Which.
-        listener: ListenerKey,
-    },
-    /// Deletes a listener of ours.
-    DeleteListener {
-        /// Which.
-        listener: ListenerKey,
     },
     /// Deletes a listener of ours from a load balancer that the Service no longer uses.
     DeleteFormerListener {
@@ -181,55 +137,39 @@ pub enum Operation {
     },
 }
 
-/// The steps to the desired state of a load balancer.
-pub type Plan = steps::Plan<Operation>;
-/// One step of a plan.
-pub type Step = steps::Step<Operation>;
-
-impl TagOperations for Operation {
-    fn tag(tags: BTreeMap<String, String>) -> Self {
-        Self::Tag { tags }
-    }
-
-    fn untag(keys: Vec<String>) -> Self {
-        Self::Untag { keys }
-    }
+impl OperationModel for NetworkModel {
+    const LOAD_BALANCER: &'static str = "network load balancer";
+    const REPLACES_BACKENDS: bool = true;
+    type ListenerKey = ListenerKey;
+    type ListenerField = ListenerField;
+    type Creation = CreateLoadBalancer;
+    type Own = Own;
 }
 
-impl From<GroupOperation> for Operation {
-    fn from(operation: GroupOperation) -> Self {
-        Self::Group(operation)
-    }
-}
-
-impl steps::Operation for Operation {
-    fn destroys(&self) -> bool {
+impl OwnOperation for Own {
+    fn effect(&self) -> (Part, WriteEffect) {
         match self {
-            Self::Group(operation) => operation.destroys(),
-            _ => matches!(
-                self,
-                Self::DeleteLoadBalancer { .. }
-                    | Self::LeaveSecurityGroups { .. }
-                    | Self::DetachBandwidthPackage { .. }
-                    | Self::Untag { .. }
-                    | Self::UntagGroup { .. }
-                    | Self::DeleteListener { .. }
-                    | Self::DeleteFormerListener { .. }
-                    | Self::RemoveCertificates { .. }
-                    | Self::RemoveRules { .. }
-                    | Self::DeleteSecurityGroup { .. }
-            ),
+            Self::SetAttributes { .. }
+            | Self::SetAddressType { .. }
+            | Self::SetIpv6AddressType { .. }
+            | Self::SetZones { .. }
+            | Self::SetProtection { .. }
+            | Self::JoinSecurityGroups { .. }
+            | Self::AttachBandwidthPackage { .. } => (Part::Instance, WriteEffect::Changes),
+            Self::LeaveSecurityGroups { .. } | Self::DetachBandwidthPackage { .. } => {
+                (Part::Instance, WriteEffect::Destroys)
+            }
+            Self::CreateGroup(_) => (Part::Groups, WriteEffect::Makes),
+            Self::SetGroup { .. } => (Part::Groups, WriteEffect::Changes),
+            Self::UntagGroup { .. } => (Part::Groups, WriteEffect::Destroys),
+            Self::AddCertificates { .. } => (Part::Listeners, WriteEffect::Changes),
+            Self::DeleteFormerListener { .. } | Self::RemoveCertificates { .. } => {
+                (Part::Listeners, WriteEffect::Destroys)
+            }
+            Self::CreateSecurityGroup(_) => (Part::Access, WriteEffect::Makes),
+            Self::AddRules { .. } => (Part::Access, WriteEffect::Changes),
+            Self::RemoveRules { .. } | Self::DeleteSecurityGroup { .. } => (Part::Access, WriteEffect::Destroys),
         }
-    }
-
-    fn creates(&self) -> bool {
-        matches!(
-            self,
-            Self::CreateLoadBalancer(_)
-                | Self::CreateGroup(_)
-                | Self::CreateListener { .. }
-                | Self::CreateSecurityGroup(_)
-        )
     }
 
     fn makes(&self) -> Option<&str> {
@@ -257,88 +197,23 @@ impl steps::Operation for Operation {
                 let part = |(fields, reason)| (Self::SetGroup { group: group.clone(), fields }, reason);
                 Some(features::halves(fields)?.map(part))
             }
-            Self::SetListener { listener, description, group, fields } => {
-                let part = |(fields, reason)| {
-                    let (description, group) = (description.clone(), group.clone());
-                    (Self::SetListener { listener: *listener, description, group, fields }, reason)
-                };
-                Some(features::halves(fields)?.map(part))
-            }
             _ => None,
         }
     }
 
     fn is_setting(&self) -> bool {
-        match self {
-            Self::SetGroup { .. } => true,
-            Self::SetListener { fields, .. } => !fields.is_empty(),
-            _ => false,
-        }
+        matches!(self, Self::SetGroup { .. })
     }
+}
 
+impl From<Own> for Operation {
+    fn from(own: Own) -> Self {
+        Self::Own(own)
+    }
+}
+
+impl CreationModel for CreateLoadBalancer {
     fn without_tags(&self) -> Option<Self> {
-        let Self::CreateLoadBalancer(wanted) = self else { return None };
-        let tags = wanted.marks.clone();
-        let less =
-            || Self::CreateLoadBalancer(Box::new(CreateLoadBalancer { tags: tags.clone(), ..(**wanted).clone() }));
-        (tags != wanted.tags).then(less)
-    }
-
-    fn part(&self) -> Part {
-        match self {
-            Self::CreateLoadBalancer(_)
-            | Self::DeleteLoadBalancer { .. }
-            | Self::SetAttributes { .. }
-            | Self::SetAddressType { .. }
-            | Self::SetIpv6AddressType { .. }
-            | Self::SetZones { .. }
-            | Self::SetProtection { .. }
-            | Self::JoinSecurityGroups { .. }
-            | Self::LeaveSecurityGroups { .. }
-            | Self::AttachBandwidthPackage { .. }
-            | Self::DetachBandwidthPackage { .. }
-            | Self::Tag { .. }
-            | Self::Untag { .. } => Part::Instance,
-            Self::CreateGroup(_)
-            | Self::SetGroup { .. }
-            | Self::UntagGroup { .. }
-            | Self::Group(GroupOperation::DeleteGroup { .. }) => Part::Groups,
-            Self::Group(_) => Part::Backends,
-            Self::CreateListener { .. }
-            | Self::SetListener { .. }
-            | Self::StartListener { .. }
-            | Self::DeleteListener { .. }
-            | Self::DeleteFormerListener { .. }
-            | Self::AddCertificates { .. }
-            | Self::RemoveCertificates { .. } => Part::Listeners,
-            Self::CreateSecurityGroup(_)
-            | Self::AddRules { .. }
-            | Self::RemoveRules { .. }
-            | Self::DeleteSecurityGroup { .. } => Part::Access,
-        }
-    }
-
-    fn of_group(&self) -> Option<&GroupOperation> {
-        match self {
-            Self::Group(operation) => Some(operation),
-            _ => None,
-        }
-    }
-
-    fn refused_backends(&self) -> RefusedBackends<Self> {
-        match self {
-            Self::Group(operation) => match operation.refused_backends() {
-                RefusedBackends::One if operation.room() == Room::Takes => RefusedBackends::OneAddition,
-                other => other.map(Self::Group),
-            },
-            _ => RefusedBackends::None,
-        }
-    }
-
-    fn adding(&self, backends: Vec<Backend>) -> Option<Self> {
-        match self {
-            Self::Group(operation) => operation.adding(backends).map(Self::Group),
-            other => Some(other.clone()),
-        }
+        (self.tags != self.marks).then(|| Self { tags: self.marks.clone(), ..self.clone() })
     }
 }

@@ -2,10 +2,9 @@
 
 use super::annotations::Name;
 use super::desired::{Desired, DesiredAccess, DesiredInstance, DesiredListener, NetworkExtra, NetworkModel};
-use super::model::ListenerKey;
 use super::needs::MissingReads;
 use super::observed::Observed;
-use super::operation::{Operation, Plan};
+use super::operation::Plan;
 use super::{desire, diff, origins, status, teardown};
 use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
 use crate::plan::service::applied;
@@ -21,13 +20,11 @@ use crate::plan::setting::SettingOrigin;
 impl ProductModel for NetworkModel {
     const APPLIED: &'static str = applied::NLB;
     type Name = Name;
-    type ListenerKey = ListenerKey;
     type Instance = DesiredInstance;
     type Listener = DesiredListener;
     type Access = DesiredAccess;
     type Extra = NetworkExtra;
     type Observed = Observed;
-    type Operation = Operation;
 
     fn facts(listener: &DesiredListener) -> (&str, &GroupRef) {
         (&listener.source, &listener.group)

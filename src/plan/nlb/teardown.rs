@@ -7,7 +7,7 @@ use super::diff::access;
 use super::model::ListenerKey;
 use super::needs::{MissingReads, groups_of_users, groups_to_read};
 use super::observed::{Observed, ObservedInstance};
-use super::operation::{Operation, Plan};
+use super::operation::{Operation, Own, Plan};
 use crate::plan::service::groups::still_used;
 use crate::plan::service::groups::{BackendPlanner, GroupReferences};
 use crate::plan::service::handling::Departure;
@@ -67,10 +67,10 @@ fn delete(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan:
     const PROTECTION: Target = Target::Attribute("protection");
     let reason = "the Service no longer needs it";
     if instance.delete_protection {
-        let operation = Operation::SetProtection { delete: Some(false), modification: None };
+        let operation = Own::SetProtection { delete: Some(false), modification: None };
         plan.step(operation, PROTECTION, [], reason);
     }
-    let operation = Operation::DeleteLoadBalancer { id: instance.id.clone() };
+    let operation = Operation::Delete { id: instance.id.clone() };
     plan.step(operation, Target::LoadBalancer, [PROTECTION], reason);
     clear(owner, observed, &GroupReferences::default(), plan);
 }
@@ -101,11 +101,8 @@ fn leave_former(owner: &Owner, observed: &Observed, group: &str, plan: &mut Plan
             continue;
         }
         let target = Target::FormerListener(listener.id.clone());
-        let operation = Operation::DeleteFormerListener {
-            load_balancer: load_balancer.clone(),
-            listener: *key,
-            id: listener.id.clone(),
-        };
+        let operation =
+            Own::DeleteFormerListener { load_balancer: load_balancer.clone(), listener: *key, id: listener.id.clone() };
         plan.step(operation, target.clone(), [], "the Service no longer needs it");
         gone.push(target);
     }
@@ -118,11 +115,11 @@ fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan
     let modification = (instance.modification_protection == "ConsoleProtection").then(|| "NonProtection".to_owned());
     let delete = instance.delete_protection.then_some(false);
     if delete.is_some() || modification.is_some() {
-        let operation = Operation::SetProtection { delete, modification };
+        let operation = Own::SetProtection { delete, modification };
         plan.step(operation, Target::Attribute("protection"), [], reason);
     }
     for (id, details) in observed.group_details.iter().filter(|(_, details)| owner.owns_tagged(&details.tags)) {
-        let operation = Operation::UntagGroup { id: id.clone(), keys: marks_on(owner, &details.tags) };
+        let operation = Own::UntagGroup { id: id.clone(), keys: marks_on(owner, &details.tags) };
         plan.step(operation, Target::Attribute("tags of groups"), [], reason);
     }
     for group in observed.security_groups.iter().flatten() {

@@ -16,7 +16,7 @@ use super::desired::Desired;
 use super::diff::diff;
 use super::model::{ListenerKey, Protocol};
 use super::observed::{Answer, GroupDetails, Observed, ObservedInstance, ObservedListener, ObservedSecurityGroup};
-use super::operation::{Operation, Plan};
+use super::operation::{Operation, Own, Plan};
 use super::teardown::teardown;
 use crate::plan::clb::tests::World;
 use crate::plan::service::backends::Inputs;
@@ -103,9 +103,9 @@ impl Cloud {
     pub(crate) fn perform(&mut self, operation: &Operation) {
         self.made += 1;
         let prefix = match operation {
-            Operation::CreateLoadBalancer(_) => "nlb",
-            Operation::CreateGroup(_) => "sgp",
-            Operation::CreateSecurityGroup(_) => "sg",
+            Operation::Create(_) => "nlb",
+            Operation::Own(Own::CreateGroup(_)) => "sgp",
+            Operation::Own(Own::CreateSecurityGroup(_)) => "sg",
             _ => "lsn",
         };
         let id = Some(format!("{prefix}-{:03}", self.made));

@@ -1,47 +1,43 @@
 //! What a Service asks for, complete and comparable, as far as it is the same for every product. `Desired::new` reads it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{Debug, Display};
+use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::annotations::{AnnotationName, Annotations, ID, raw};
 use super::applied::{Applied, applied};
 use super::backends::{BackendMode, BackendRules, BackendSources, Inputs};
-use super::group_operation::GroupOperation;
 use super::handling::Departure;
 use super::management::ManagementLevel;
 use super::model::{Backend, BackendKey, BackendKind, DesiredBackends, DesiredGroup, GroupRef, NodeBackends};
 use super::observed::ObservedModel;
+use super::operation::OperationModel;
 use super::ownership::Owner;
 use super::problem::{ProblemScope, ScopedProblem, ScopedProblems, ServiceProblem};
 use super::settings::ServiceSettings;
 use super::spec_fields;
-use super::steps::{self, Target};
+use super::steps::{Plan, Target};
 use super::unready::UnreadyNodes;
 use crate::plan::inputs::{Endpoint, EndpointsView, Ingress, IngressDetails, ServicePort, ServiceView, TargetPort};
 use crate::plan::setting::SettingOrigin;
 
 /// What a product brings, so that what all products do is written once.
-pub trait ProductModel: Debug + Sized {
+pub trait ProductModel: OperationModel<ListenerKey: Into<Target>> {
     /// The annotation that remembers what was [applied](super::applied).
     const APPLIED: &'static str;
     /// Its annotations.
     type Name: AnnotationName;
-    /// How it identifies listeners.
-    type ListenerKey: Copy + Debug + Display + Ord + Into<Target> + Send + Sync;
     /// What is asked of the instance.
-    type Instance: Debug + Send + Sync;
+    type Instance: Clone + Debug + Send + Sync;
     /// What is asked of a listener.
-    type Listener: Debug + Send + Sync;
+    type Listener: Clone + Debug + Send + Sync;
     /// Who may reach the listeners.
-    type Access: Debug + Send + Sync;
+    type Access: Clone + Debug + Send + Sync;
     /// What only this product has.
-    type Extra: Debug + Send + Sync;
+    type Extra: Clone + Debug + Send + Sync;
     /// What the cloud has.
     type Observed: ObservedModel<ListenerKey = Self::ListenerKey>;
-    /// What can be done.
-    type Operation: steps::Operation + From<GroupOperation>;
 
     /// Where a listener comes from, such as `spec.ports[0]`, and where it sends traffic.
     fn facts(listener: &Self::Listener) -> (&str, &GroupRef);
@@ -56,13 +52,13 @@ pub trait ProductModel: Debug + Sized {
     fn origins(service: &ServiceView, settings: &ServiceSettings, desired: &Desired<Self>) -> Vec<SettingOrigin>;
 
     /// The steps to the desired state.
-    fn diff(desired: &Desired<Self>, observed: &Self::Observed) -> steps::Plan<Self::Operation>;
+    fn diff(desired: &Desired<Self>, observed: &Self::Observed) -> Plan<Self>;
 
     /// Those of the steps that only keep the backends of existing server groups in sync.
-    fn follow(desired: &Desired<Self>, observed: &Self::Observed) -> steps::Plan<Self::Operation>;
+    fn follow(desired: &Desired<Self>, observed: &Self::Observed) -> Plan<Self>;
 
     /// The steps after which nothing of the Service is left.
-    fn teardown(removal: &Removal, observed: &Self::Observed) -> steps::Plan<Self::Operation>;
+    fn teardown(removal: &Removal, observed: &Self::Observed) -> Plan<Self>;
 
     /// Whether elastic addresses are published.
     fn publishes_elastic(_desired: &Desired<Self>) -> bool {

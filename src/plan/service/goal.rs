@@ -94,7 +94,7 @@ impl<M: ProductModel> Goal<M> {
     }
 
     /// The steps from the observed state to the goal.
-    pub fn diff(&self, observed: &M::Observed) -> Plan<M::Operation> {
+    pub fn diff(&self, observed: &M::Observed) -> Plan<M> {
         match self {
             Self::Ensure(desired) => M::diff(desired, observed),
             Self::Remove(removal) => M::teardown(removal, observed),
@@ -102,7 +102,7 @@ impl<M: ProductModel> Goal<M> {
     }
 
     /// Those of the steps that only keep the backends of existing server groups in sync.
-    pub fn follow(&self, observed: &M::Observed) -> Plan<M::Operation> {
+    pub fn follow(&self, observed: &M::Observed) -> Plan<M> {
         self.desired().map(|desired| M::follow(desired, observed)).unwrap_or_default()
     }
 

@@ -11,7 +11,7 @@ use super::model::{BackendKind, DesiredGroup, GroupRef, ObservedGroup};
 use super::observed::ObservedModel;
 use super::ownership::is_mark;
 use super::problem::{ProblemKind, ServiceProblem};
-use super::steps::{Operation, Plan, Step, Target};
+use super::steps::{Plan, Step, Target};
 
 /// What is particular to a product's groups.
 pub(crate) trait GroupModel: ProductModel {
@@ -29,7 +29,7 @@ pub(crate) trait GroupModel: ProductModel {
     }
 
     /// Makes and fills a group.
-    fn create(desired: &Desired<Self>, wanted: &DesiredGroup, plan: &mut Plan<Self::Operation>);
+    fn create(desired: &Desired<Self>, wanted: &DesiredGroup, plan: &mut Plan<Self>);
 
     /// Changes what is not about its backends; `place` exists.
     fn change(
@@ -37,7 +37,7 @@ pub(crate) trait GroupModel: ProductModel {
         _observed: &Self::Observed,
         _wanted: &DesiredGroup,
         _place: &GroupInPlan,
-        _plan: &mut Plan<Self::Operation>,
+        _plan: &mut Plan<Self>,
     ) {
     }
 }
@@ -48,10 +48,7 @@ pub(crate) fn planner<M: ProductModel>(desired: &Desired<M>) -> BackendPlanner<'
 }
 
 /// What is desired. While it is not known which nodes are to be backends, those that are now stay, as far as one of them can.
-pub(crate) fn settled<'a, M: ProductModel>(desired: &'a Desired<M>, observed: &M::Observed) -> Cow<'a, Desired<M>>
-where
-    Desired<M>: Clone,
-{
+pub(crate) fn settled<'a, M: ProductModel>(desired: &'a Desired<M>, observed: &M::Observed) -> Cow<'a, Desired<M>> {
     if !desired.problems.withhold_nodes() {
         return Cow::Borrowed(desired);
     }
@@ -66,11 +63,7 @@ where
 }
 
 /// Makes and fills the groups that are wanted.
-pub(crate) fn ensure<M: GroupModel>(
-    desired: &Desired<M>,
-    observed: &M::Observed,
-    plan: &mut Plan<M::Operation>,
-) -> GroupsInPlan {
+pub(crate) fn ensure<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed, plan: &mut Plan<M>) -> GroupsInPlan {
     let mut places = GroupsInPlan::new();
     let withheld = desired.problems.withhold_groups();
     for (key, wanted) in &desired.groups {
@@ -109,10 +102,7 @@ pub(crate) fn ensure<M: GroupModel>(
 
 /// Keeps the backends of groups that exist, while nothing else may be done. Groups of users only if the load balancer `serves`
 /// the Service: that they are named is no leave to fill them where it may not be used.
-pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed, serves: bool) -> Plan<M::Operation>
-where
-    Desired<M>: Clone,
-{
+pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed, serves: bool) -> Plan<M> {
     let desired = &*settled(desired, observed);
     let mut plan = Plan::default();
     let may_change = |wanted: &&DesiredGroup| serves || matches!(wanted.group, GroupRef::Named(_));
@@ -132,13 +122,9 @@ pub(crate) fn unless_in_vain<M: GroupModel>(
     desired: &Desired<M>,
     observed: &M::Observed,
     is_open: bool,
-    plan: Plan<M::Operation>,
-) -> Plan<M::Operation>
-where
-    Desired<M>: Clone,
-{
-    let makes_listener =
-        |step: &Step<M::Operation>| step.operation.creates() && matches!(step.target, Target::Listener(_));
+    plan: Plan<M>,
+) -> Plan<M> {
+    let makes_listener = |step: &Step<M>| step.operation.creates() && matches!(step.target, Target::Listener(_));
     let is_unread = plan.problems.iter().any(|it| matches!(it.kind, ProblemKind::State(_)));
     let serves =
         !desired.manage.keeps(ManagementLevel::Listeners) || plan.steps.iter().any(makes_listener) || is_unread;
@@ -154,7 +140,7 @@ pub(crate) fn follow_listeners<M: GroupModel>(
     desired: &Desired<M>,
     observed: &M::Observed,
     (places, references): (&mut GroupsInPlan, &GroupReferences<M::ListenerKey>),
-    plan: &mut Plan<M::Operation>,
+    plan: &mut Plan<M>,
 ) {
     if desired.problems.withhold_groups() {
         return;
@@ -224,7 +210,7 @@ pub(crate) fn sweep<M: ProductModel>(
     observed: &M::Observed,
     places: &GroupsInPlan,
     references: &GroupReferences<M::ListenerKey>,
-    plan: &mut Plan<M::Operation>,
+    plan: &mut Plan<M>,
 ) {
     let used: BTreeSet<&str> = places.values().filter_map(|place| place.id.as_deref()).collect();
     // A group that is wanted but cannot be used now is not stale.
@@ -252,7 +238,7 @@ pub(crate) fn sweep<M: ProductModel>(
 
 /// Takes our nodes out of groups at ports that the API server has taken back, and may give to another Service; and pods that are
 /// gone out of groups that nothing else keeps in sync. Groups that the plan deletes, or out of which it takes backends anyway, are left to it.
-fn release_freed<M: ProductModel>(desired: &Desired<M>, observed: &M::Observed, plan: &mut Plan<M::Operation>) {
+fn release_freed<M: ProductModel>(desired: &Desired<M>, observed: &M::Observed, plan: &mut Plan<M>) {
     let is_current = |group: &ObservedGroup| {
         desired.owner.port_of_group(&group.name).is_some_and(|port| desired.node_ports.contains(port))
     };
@@ -268,7 +254,7 @@ fn release_freed<M: ProductModel>(desired: &Desired<M>, observed: &M::Observed, 
         }
         let group = GroupRef::Id(id.clone());
         for operation in planner(desired).removals(&group, &keys) {
-            plan.step(operation.into(), Target::Group(group.clone()), [], *reason);
+            plan.step(operation, Target::Group(group.clone()), [], *reason);
         }
     }
 }

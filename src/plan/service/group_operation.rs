@@ -40,12 +40,6 @@ pub enum GroupOperation {
 }
 
 impl GroupOperation {
-    /// Whether something that exists goes away.
-    #[must_use]
-    pub const fn destroys(&self) -> bool {
-        matches!(self, Self::RemoveBackends { .. } | Self::DeleteGroup { .. })
-    }
-
     /// The group whose backends it changes, unless it deletes the group.
     #[must_use]
     pub const fn backends_of(&self) -> Option<&GroupRef> {

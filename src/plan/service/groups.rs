@@ -2,13 +2,13 @@
 //! groups that nothing wants any more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 
 use super::group_operation::GroupOperation;
 use super::model::{Backend, BackendKey, DesiredGroup, GroupMembers, GroupRef, ObservedGroup};
+use super::operation::OperationModel;
 use super::ownership::Owner;
 use super::problem::ServiceProblem;
-use super::steps::{Operation, Plan, Target};
+use super::steps::{Plan, Target};
 
 /// Where a desired group is, once the plan has run.
 #[derive(Clone, Debug)]
@@ -47,12 +47,12 @@ pub(crate) struct BackendPlanner<'a> {
 
 impl BackendPlanner<'_> {
     /// Adds, then removes, then changes, so that the group never runs dry.
-    pub(crate) fn change<O: Operation + From<GroupOperation>>(
+    pub(crate) fn change(
         self,
         wanted: &DesiredGroup,
         group: &GroupRef,
         remote: &GroupMembers,
-        plan: &mut Plan<O>,
+        plan: &mut Plan<impl OperationModel>,
     ) {
         if remote.are_known_as(&wanted.backends) {
             return;
@@ -67,7 +67,7 @@ impl BackendPlanner<'_> {
         }
         let add: Vec<Backend> = missing.into_iter().cloned().collect();
         for operation in self.additions(group, &add) {
-            plan.step(operation.into(), target.clone(), [], &wanted.source);
+            plan.step(operation, target.clone(), [], &wanted.source);
         }
         let is_ours = |backend: &Backend| owner.owns_backend(&backend.description);
         let unwanted =
@@ -90,7 +90,7 @@ impl BackendPlanner<'_> {
         }
         for operation in self.removals(group, &stale) {
             let reason = format!("{}: no longer a backend", wanted.source);
-            plan.step(operation.into(), target.clone(), [target.clone()], reason);
+            plan.step(operation, target.clone(), [target.clone()], reason);
         }
         let ignore_weights = wanted.ignore_weights;
         let differs = |(there, wanted): (&Backend, Option<&Backend>)| {
@@ -104,7 +104,7 @@ impl BackendPlanner<'_> {
             let reason = format!("{}: {}", wanted.source, found(batch));
             let backends = batch.iter().map(|(backend, _)| backend.clone()).collect();
             let operation = GroupOperation::SetBackends { group: group.clone(), backends };
-            plan.step(operation.into(), target.clone(), [target.clone()], reason);
+            plan.step(operation, target.clone(), [target.clone()], reason);
         }
     }
 
@@ -121,16 +121,13 @@ impl BackendPlanner<'_> {
     }
 
     /// Of a group that nothing wants any more: deletes it if it is ours alone, and otherwise takes our backends out of it.
-    pub(crate) fn clear<O, K>(
+    pub(crate) fn clear<M: OperationModel<ListenerKey: Into<Target>>>(
         self,
         id: &str,
         group: &ObservedGroup,
-        references: &GroupReferences<K>,
-        plan: &mut Plan<O>,
-    ) where
-        O: Operation + From<GroupOperation>,
-        K: Copy + Display + Into<Target>,
-    {
+        references: &GroupReferences<M::ListenerKey>,
+        plan: &mut Plan<M>,
+    ) {
         let is_ours = self.owner.owns_group(&group.name);
         let Some(backends) = &group.backends else {
             if is_ours {
@@ -157,7 +154,7 @@ impl BackendPlanner<'_> {
         let group = GroupRef::Id(id.to_owned());
         for operation in self.removals(&group, &keys) {
             let target = Target::Group(group.clone());
-            plan.step(operation.into(), target, needs.clone(), "our backends, no longer wanted here");
+            plan.step(operation, target, needs.clone(), "our backends, no longer wanted here");
         }
     }
 }
@@ -185,17 +182,17 @@ fn pairs<'a>(wanted: &'a [Backend], there: &[Backend]) -> (Vec<Option<&'a Backen
 }
 
 /// Deletes a group of ours, unless a listener uses it.
-fn delete<O: Operation + From<GroupOperation>, K: Display>(
+fn delete<M: OperationModel>(
     id: &str,
     name: &str,
     needs: Vec<Target>,
-    kept: Option<&(K, bool)>,
-    plan: &mut Plan<O>,
+    kept: Option<&(M::ListenerKey, bool)>,
+    plan: &mut Plan<M>,
 ) {
     match kept {
         None => {
             let operation = GroupOperation::DeleteGroup { id: id.to_owned(), name: name.to_owned() };
-            plan.step(operation.into(), Target::Group(GroupRef::Id(id.to_owned())), needs, "no longer wanted");
+            plan.step(operation, Target::Group(GroupRef::Id(id.to_owned())), needs, "no longer wanted");
         }
         Some((listener, true)) => plan.note(format!("group {name} is kept: listener {listener} still uses it")),
         Some((listener, false)) => plan.problem(still_used(format!("listener {listener}"), name)),

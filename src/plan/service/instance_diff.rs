@@ -9,10 +9,11 @@ use super::desired::{Desired, ProductModel};
 use super::handling::Departure;
 use super::management::MARKS;
 use super::observed::ObservedModel;
+use super::operation::{Operation, OperationModel};
 use super::orphans::TaggedInstance;
 use super::ownership::{CLUSTER_TAG, CLUSTER_UID_TAG, MARK_TAG, MOST_TAGS, Owner, REUSE_TAG, UNPROTECTED_TAG};
 use super::problem::ServiceProblem;
-use super::steps::{Operation, Plan, Target};
+use super::steps::{Plan, Target};
 
 /// An attribute that is wanted otherwise than it was made.
 pub(crate) fn immutable(field: &str, wanted: &str, found: &str) -> ServiceProblem {
@@ -83,29 +84,21 @@ fn reusable<M: ProductModel>(
     Ok(())
 }
 
-/// How a product changes tags of a load balancer.
-pub(crate) trait TagOperations: Operation {
-    /// Adds or changes tags.
-    fn tag(tags: BTreeMap<String, String>) -> Self;
-    /// Removes tags.
-    fn untag(keys: Vec<String>) -> Self;
-}
-
-pub(crate) fn attribute<O: Operation>(
-    plan: &mut Plan<O>,
+pub(crate) fn attribute<M: OperationModel>(
+    plan: &mut Plan<M>,
     target: &'static str,
-    operation: O,
+    operation: impl Into<Operation<M>>,
     reason: impl Into<String>,
 ) {
     plan.step(operation, Target::Attribute(target), [], reason);
 }
 
 /// Tags by which a load balancer is recognised. `stated` are those that the user asks for.
-pub(crate) fn marks<O: TagOperations>(
+pub(crate) fn marks(
     instance: &TaggedInstance<'_>,
     wanted: BTreeMap<String, String>,
     stated: &BTreeMap<String, String>,
-    plan: &mut Plan<O>,
+    plan: &mut Plan<impl OperationModel>,
 ) {
     let has = instance.tags;
     let mut missing: BTreeMap<_, _> = wanted.into_iter().filter(|(key, _)| !has.contains_key(key)).collect();
@@ -121,19 +114,16 @@ pub(crate) fn marks<O: TagOperations>(
         plan.note(format!("no room for the tags {} on {}: it has {MOST_TAGS} at most", keys.join(", "), instance.id));
         return;
     }
-    attribute(plan, MARKS, O::tag(missing), "marks that are missing");
+    attribute(plan, MARKS, Operation::Tag { tags: missing }, "marks that are missing");
 }
 
 /// Tags of users, if the annotation says which. `field` is its key.
-pub(crate) fn tags<M>(
+pub(crate) fn tags<M: ProductModel>(
     desired: &Desired<M>,
     has: &LiteMap<String, String>,
     wanted: &BTreeMap<String, String>,
-    plan: &mut Plan<M::Operation>,
-) where
-    M: ProductModel,
-    M::Operation: TagOperations,
-{
+    plan: &mut Plan<M>,
+) {
     if wanted.is_empty() {
         return;
     }
@@ -159,11 +149,11 @@ pub(crate) fn tags<M>(
     let mut operations = Vec::new();
     if !set.is_empty() {
         let reason = reason(&mut set.keys());
-        operations.push((M::Operation::tag(set), reason));
+        operations.push((Operation::Tag { tags: set }, reason));
     }
     if !remove.is_empty() {
         let reason = reason(&mut remove.iter());
-        operations.push((M::Operation::untag(remove), reason));
+        operations.push((Operation::Untag { keys: remove }, reason));
     }
     // Two marks may be on their way as well.
     if has.len() + new + 2 > MOST_TAGS {
@@ -191,11 +181,11 @@ pub(crate) enum Fate {
 
 impl Fate {
     /// Of a load balancer that was found.
-    pub(crate) fn of<O: Operation>(
+    pub(crate) fn of(
         owner: &Owner,
         departure: &Departure,
         instance: Option<&TaggedInstance<'_>>,
-        plan: &mut Plan<O>,
+        plan: &mut Plan<impl OperationModel>,
     ) -> Self {
         let Some(instance) = instance else { return Self::Absent };
         let refusal = match departure.reuse.as_deref() {

@@ -8,9 +8,10 @@ use super::desired::{Desired, ProductModel, node_port};
 use super::groups::{GroupInPlan, GroupReferences};
 use super::model::{GroupRef, ObservedGroup};
 use super::observed::{ListenerFacts, ObservedModel};
+use super::operation::OperationModel;
 use super::ownership::is_mark;
 use super::problem::ServiceProblem;
-use super::steps::{Operation, Plan, Step, Target};
+use super::steps::{Plan, Step, Target};
 use crate::plan::inputs::{PortStatus, ServicePort, ServiceView};
 use crate::plan::service::management::{MARKS, ManagementLevel};
 
@@ -103,7 +104,7 @@ pub(crate) fn lacks<M: ProductModel>(
     desired: &Desired<M>,
     (key, source): (M::ListenerKey, &str),
     (field, why): (String, &str),
-    plan: &mut Plan<M::Operation>,
+    plan: &mut Plan<M>,
 ) {
     if desired.problems.iter().all(|it| it.problem.field != field) {
         let why = format!("{why}; listener {key} ({source}) stays as it is");
@@ -140,7 +141,7 @@ pub(crate) fn taken<K: Display>(source: &str, wanted: K, other: K, description: 
 pub(crate) fn unread<M: ProductModel>(
     observed: &M::Observed,
     any: M::ListenerKey,
-    plan: &mut Plan<M::Operation>,
+    plan: &mut Plan<M>,
 ) -> GroupReferences<M::ListenerKey> {
     if let Some(instance) = observed.tagged() {
         let why = "they could not be read; none is changed, and no group is removed";
@@ -157,7 +158,7 @@ pub(crate) fn regroup<M: ProductModel>(
     (key, wanted): (M::ListenerKey, &GroupRef),
     place: &GroupInPlan,
     found: &str,
-    plan: &mut Plan<M::Operation>,
+    plan: &mut Plan<M>,
 ) -> (GroupRef, Option<String>) {
     if place.id.as_deref() == Some(found) {
         return (place.group.clone(), None);
@@ -172,7 +173,7 @@ pub(crate) fn regroup<M: ProductModel>(
 
 /// Changes of backends that serve now pass before everything that can wait, such as a name, which a quota may hold up.
 /// The load balancer's ownership marks stay in front of them.
-pub(crate) fn serve_first<O: Operation>(steps: &mut [Step<O>], serves: impl Fn(&GroupRef) -> bool) {
+pub(crate) fn serve_first<M: OperationModel>(steps: &mut [Step<M>], serves: impl Fn(&GroupRef) -> bool) {
     let made: BTreeSet<String> = steps.iter().filter_map(|step| step.operation.makes().map(str::to_owned)).collect();
     // One that is made now can have the name of one that serves.
     let serves = |group: &GroupRef| !made.contains(&group.to_string()) && serves(group);

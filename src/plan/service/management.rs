@@ -4,7 +4,8 @@
 //! balancer itself is made in every mode, because without it there is nothing to manage, and its ownership marks are kept; when
 //! the Service goes, what we made goes in every mode.
 
-use super::steps::{Operation, Plan, Target};
+use super::operation::{Operation, OperationModel};
+use super::steps::{Plan, Target};
 
 /// The attribute of the ownership marks.
 pub const MARKS: &str = "marks";
@@ -51,7 +52,7 @@ impl ManagementLevel {
     }
 
     /// What must be kept for a step to be done; `None` if it is done in any case.
-    fn needed(target: &Target, operation: &impl Operation) -> Option<Self> {
+    fn needed(target: &Target, operation: &Operation<impl OperationModel>) -> Option<Self> {
         match target {
             Target::LoadBalancer if operation.creates() => None,
             Target::Attribute(MARKS) => None,
@@ -70,12 +71,12 @@ impl ManagementLevel {
 pub(crate) struct Mark(usize);
 
 /// Before a phase.
-pub(crate) fn mark(plan: &Plan<impl Operation>) -> Mark {
+pub(crate) fn mark(plan: &Plan<impl OperationModel>) -> Mark {
     Mark(plan.problems.len())
 }
 
 /// After a phase about `part`: what stands in its way is only noted, if nothing is done about it anyway.
-pub(crate) fn excuse(manage: ManagementLevel, part: ManagementLevel, mark: Mark, plan: &mut Plan<impl Operation>) {
+pub(crate) fn excuse(manage: ManagementLevel, part: ManagementLevel, mark: Mark, plan: &mut Plan<impl OperationModel>) {
     if !manage.keeps(part) {
         for problem in plan.problems.split_off(mark.0.min(plan.problems.len())) {
             plan.note(format!("not managed: {problem}"));
@@ -84,7 +85,7 @@ pub(crate) fn excuse(manage: ManagementLevel, part: ManagementLevel, mark: Mark,
 }
 
 /// Turns steps about what is not kept into notes, and those that cannot be without them.
-pub(crate) fn withhold(manage: ManagementLevel, plan: &mut Plan<impl Operation>) {
+pub(crate) fn withhold(manage: ManagementLevel, plan: &mut Plan<impl OperationModel>) {
     if manage == ManagementLevel::All {
         return;
     }

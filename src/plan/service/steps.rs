@@ -2,90 +2,9 @@
 
 use std::fmt::{self, Display};
 
-use super::group_operation::{GroupOperation, RefusedBackends, Room};
-use super::model::{Backend, GroupRef, ListenerRef};
+use super::model::{GroupRef, ListenerRef};
+use super::operation::{Operation, OperationModel, Part};
 use super::problem::ServiceProblem;
-
-/// What the engine must know of a product's operations.
-pub trait Operation: Clone + Display + PartialEq {
-    /// Whether something that exists goes away.
-    fn destroys(&self) -> bool;
-
-    /// Whether it makes a thing of its own.
-    fn creates(&self) -> bool;
-
-    /// The name of what it makes, where the cloud would make a second one if the call is repeated.
-    fn makes(&self) -> Option<&str>;
-
-    /// What it changes.
-    fn part(&self) -> Part;
-
-    /// What it does to a server group that exists, if it does nothing else.
-    fn of_group(&self) -> Option<&GroupOperation>;
-
-    /// The server group whose backends it changes, if it does nothing else.
-    fn backends_of(&self) -> Option<&GroupRef> {
-        self.of_group().and_then(GroupOperation::backends_of)
-    }
-
-    /// What to do when the cloud refuses its backends.
-    fn refused_backends(&self) -> RefusedBackends<Self>;
-
-    /// The backends that it puts into a server group.
-    fn adds(&self) -> &[Backend] {
-        self.of_group().map_or(&[], GroupOperation::adds)
-    }
-
-    /// The same operation, which puts only these of its backends into the group; `None` if nothing is left of it.
-    fn adding(&self, _backends: Vec<Backend>) -> Option<Self> {
-        Some(self.clone())
-    }
-
-    /// The same in two parts, each with its reason, where the cloud refused it and may accept one; `None` if it is one thing.
-    fn halves(&self) -> Option<[(Self, String); 2]> {
-        None
-    }
-
-    /// Whether it changes settings alone, so that nothing else relies on it.
-    fn is_setting(&self) -> bool {
-        false
-    }
-
-    /// The same creation in another place, where the cloud refused this one: for want of room, or for another reason.
-    fn elsewhere(&self, _had_no_room: bool) -> Option<Self> {
-        None
-    }
-
-    /// The same creation with the ownership marks as its only tags; `None` if it has no others.
-    fn without_tags(&self) -> Option<Self> {
-        None
-    }
-
-    /// What the user should know of where something was made, or could not be, with the cloud's code.
-    fn remark(&self, _refusal: Option<&str>) -> Option<String> {
-        None
-    }
-
-    /// Whether it takes room for backends on the load balancer, or makes some.
-    fn room(&self) -> Room {
-        self.of_group().map_or(Room::Neither, GroupOperation::room)
-    }
-}
-
-/// The part of a load balancer that an operation changes, as far as it can be read by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Whether it exists, and its attributes.
-    Instance,
-    /// Which server groups there are, and their attributes.
-    Groups,
-    /// What is in a server group.
-    Backends,
-    /// Listeners, with their domain extensions.
-    Listeners,
-    /// The access control list, or the security group of the source ranges.
-    Access,
-}
 
 /// What an operation is about; when one fails, later ones that need the same target do not run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -106,9 +25,9 @@ pub enum Target {
 
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step<O> {
+pub struct Step<M: OperationModel> {
     /// What to do.
-    pub operation: O,
+    pub operation: Operation<M>,
     /// What it is about.
     pub target: Target,
     /// Earlier targets that must not have failed.
@@ -121,9 +40,9 @@ pub struct Step<O> {
 
 /// Steps in the order in which they must start. Empty if nothing is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan<O> {
+pub struct Plan<M: OperationModel> {
     /// The writes.
-    pub steps: Vec<Step<O>>,
+    pub steps: Vec<Step<M>>,
     /// What prevents the desired state and cannot be planned around, in words for the user.
     pub problems: Vec<ServiceProblem>,
     /// What the Service says and what has no effect on its load balancer as it is.
@@ -136,7 +55,7 @@ pub struct Plan<O> {
     pub overrides: bool,
 }
 
-impl<O> Default for Plan<O> {
+impl<M: OperationModel> Default for Plan<M> {
     fn default() -> Self {
         Self {
             steps: Vec::new(),
@@ -149,7 +68,7 @@ impl<O> Default for Plan<O> {
     }
 }
 
-impl<O: Operation> Plan<O> {
+impl<M: OperationModel> Plan<M> {
     /// Whether any step changes this part.
     pub(crate) fn touches(&self, part: Part) -> bool {
         self.steps.iter().any(|step| step.operation.part() == part)
@@ -158,7 +77,7 @@ impl<O: Operation> Plan<O> {
     /// Adds a step; everything needs the load balancer.
     pub(crate) fn step(
         &mut self,
-        operation: O,
+        operation: impl Into<Operation<M>>,
         target: Target,
         needs: impl IntoIterator<Item = Target>,
         reason: impl Into<String>,
@@ -173,6 +92,7 @@ impl<O: Operation> Plan<O> {
                 all.push(need);
             }
         }
+        let operation = operation.into();
         let destroys = operation.destroys();
         self.steps.push(Step { operation, target, needs: all, reason: reason.into(), destroys });
     }
@@ -188,7 +108,7 @@ impl<O: Operation> Plan<O> {
     }
 }
 
-impl<O: Display> Display for Step<O> {
+impl<M: OperationModel> Display for Step<M> {
     /// One line; `! ` in front says that something goes away.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = if self.destroys { "! " } else { "" };
@@ -196,7 +116,7 @@ impl<O: Display> Display for Step<O> {
     }
 }
 
-impl<O: Display> Display for Plan<O> {
+impl<M: OperationModel> Display for Plan<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for step in &self.steps {
             writeln!(f, "{step}")?;

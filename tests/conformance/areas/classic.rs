@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use alicloud_ccm::alibaba::slb::ListenerRequest;
+use alicloud_ccm::plan::clb::model::{CreateAccessList, CreateInstance};
 use alicloud_ccm::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
-use alicloud_ccm::plan::clb::operation::{CreateAccessList, CreateInstance};
 
 use super::super::run::{BLOCK, NAME, Run, Stop, TAG, done, gone, ready};
 use super::Step;

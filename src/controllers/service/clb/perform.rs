@@ -5,8 +5,9 @@ use crate::alibaba::slb::{ListenerRequest, NewDomainExtension, Slb};
 use crate::controllers::service::product::Write;
 use crate::controllers::service::writes::{gone_is_done, group_id, load_balancer_id, missing};
 use crate::plan::clb::apply::CreationAnswer;
+use crate::plan::clb::model::CreateInstance;
 use crate::plan::clb::observed::{AccessList, Observed};
-use crate::plan::clb::operation::{CreateInstance, Operation};
+use crate::plan::clb::operation::{Operation, Own};
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::GroupRef;
 
@@ -23,27 +24,27 @@ pub(super) async fn perform(
         _ => Err(missing("the access control list")),
     };
     match operation {
-        Operation::CreateInstance(wanted) => return create_instance(slb, write, wanted).await,
-        Operation::CreateGroup { name, backends } => {
+        Operation::Create(wanted) => return create_instance(slb, write, wanted).await,
+        Operation::Own(Own::CreateGroup { name, backends }) => {
             return slb.create_group(permit, lb()?, name, backends).await.map(made);
         }
-        Operation::CreateAccessList(wanted) => return slb.create_access_list(permit, wanted).await.map(made),
-        Operation::CreateDomainExtension { listener, domain, certificate_id } => {
+        Operation::Own(Own::CreateAccessList(wanted)) => return slb.create_access_list(permit, wanted).await.map(made),
+        Operation::Own(Own::CreateDomainExtension { listener, domain, certificate_id }) => {
             let (load_balancer_id, port) = (lb()?, listener.port);
             let wanted = NewDomainExtension { load_balancer_id, port, domain, certificate_id };
             return slb.create_domain_extension(permit, wanted).await.map(made);
         }
-        Operation::DeleteInstance { id } => slb.delete_instance(permit, id).await.or_else(gone_is_done),
-        Operation::SetName { name } => slb.set_name(permit, lb()?, name).await,
-        Operation::SetDeleteProtection { on } => slb.set_delete_protection(permit, lb()?, *on).await,
-        Operation::SetModificationProtection { status, reason } => {
+        Operation::Delete { id } => slb.delete_instance(permit, id).await.or_else(gone_is_done),
+        Operation::Own(Own::SetName { name }) => slb.set_name(permit, lb()?, name).await,
+        Operation::Own(Own::SetDeleteProtection { on }) => slb.set_delete_protection(permit, lb()?, *on).await,
+        Operation::Own(Own::SetModificationProtection { status, reason }) => {
             slb.set_modification_protection(permit, lb()?, status, reason.as_deref()).await
         }
-        Operation::SetInstanceChargeType { charge_type, spec } => {
+        Operation::Own(Own::SetInstanceChargeType { charge_type, spec }) => {
             slb.set_instance_charge_type(permit, lb()?, charge_type, spec.as_deref()).await
         }
-        Operation::SetSpec { spec } => slb.set_spec(permit, lb()?, spec).await,
-        Operation::SetInternetSpec { charge_type, bandwidth } => {
+        Operation::Own(Own::SetSpec { spec }) => slb.set_spec(permit, lb()?, spec).await,
+        Operation::Own(Own::SetInternetSpec { charge_type, bandwidth }) => {
             slb.set_internet_spec(permit, lb()?, charge_type, *bandwidth).await
         }
         Operation::Tag { tags } => slb.tag(permit, lb()?, tags).await,
@@ -65,15 +66,19 @@ pub(super) async fn perform(
         Operation::DeleteListener { listener } => {
             slb.delete_listener(permit, lb()?, *listener).await.or_else(gone_is_done)
         }
-        Operation::SetDomainExtension { id, certificate_id, .. } => {
+        Operation::Own(Own::SetDomainExtension { id, certificate_id, .. }) => {
             slb.set_domain_extension(permit, id, certificate_id).await
         }
-        Operation::DeleteDomainExtension { id, .. } => {
+        Operation::Own(Own::DeleteDomainExtension { id, .. }) => {
             slb.delete_domain_extension(permit, id).await.or_else(gone_is_done)
         }
-        Operation::AddAccessEntries { entries, .. } => slb.add_access_entries(permit, list()?, entries).await,
-        Operation::RemoveAccessEntries { entries, .. } => slb.remove_access_entries(permit, list()?, entries).await,
-        Operation::DeleteAccessList { id, .. } => slb.delete_access_list(permit, id).await.or_else(gone_is_done),
+        Operation::Own(Own::AddAccessEntries { entries, .. }) => slb.add_access_entries(permit, list()?, entries).await,
+        Operation::Own(Own::RemoveAccessEntries { entries, .. }) => {
+            slb.remove_access_entries(permit, list()?, entries).await
+        }
+        Operation::Own(Own::DeleteAccessList { id, .. }) => {
+            slb.delete_access_list(permit, id).await.or_else(gone_is_done)
+        }
     }
     .map(|()| CreationAnswer::default())
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use crate::plan::clb::operation::CreateInstance;
+use crate::plan::clb::model::CreateInstance;
 
 /// The latest creations, by UID of the Service.
 #[derive(Debug, Default)]

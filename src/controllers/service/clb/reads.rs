@@ -18,8 +18,8 @@ use crate::plan::clb::observed::{
 };
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
+use crate::plan::service::operation::Part;
 use crate::plan::service::ownership::Owner;
-use crate::plan::service::steps::Part;
 
 impl ClassicProduct {
     /// The load balancer with this id, as a list shows it or else as it is read by itself: only that proves that there is

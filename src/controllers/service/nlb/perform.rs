@@ -11,9 +11,10 @@ use crate::controllers::service::product::Write;
 use crate::controllers::service::writes::{gone_is_done, group_id, load_balancer_id, missing};
 use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::observed::{Answer, Observed};
-use crate::plan::nlb::operation::Operation;
+use crate::plan::nlb::operation::{Operation, Own};
 use crate::plan::service::desire::PROTECTION_REASON;
 use crate::plan::service::group_operation::GroupOperation;
+use crate::plan::service::model::GroupRef;
 
 /// What is called.
 #[derive(Clone, Copy, Debug)]
@@ -38,33 +39,33 @@ pub(super) async fn perform(
         first.map(|group| group.id.as_str()).ok_or_else(|| missing("the security group"))
     };
     match operation {
-        Operation::CreateLoadBalancer(wanted) => nlb.create_instance(permit, wanted, &write.token.text()).await,
-        Operation::DeleteLoadBalancer { id } => nlb.delete_instance(permit, id).await.or_else(gone_is_done),
-        Operation::SetAttributes { name, cross_zone } => {
+        Operation::Create(wanted) => nlb.create_instance(permit, wanted, &write.token.text()).await,
+        Operation::Delete { id } => nlb.delete_instance(permit, id).await.or_else(gone_is_done),
+        Operation::Own(Own::SetAttributes { name, cross_zone }) => {
             nlb.set_attributes(permit, lb()?, name.as_deref(), *cross_zone).await
         }
-        Operation::SetAddressType { address_type, zones } => {
+        Operation::Own(Own::SetAddressType { address_type, zones }) => {
             nlb.set_address_type(permit, lb()?, address_type, zones).await
         }
-        Operation::SetIpv6AddressType { internet } => nlb.set_ipv6_internet(permit, lb()?, *internet).await,
-        Operation::SetZones { zones } => nlb.set_zones(permit, lb()?, zones).await,
-        Operation::SetProtection { delete, modification } => {
+        Operation::Own(Own::SetIpv6AddressType { internet }) => nlb.set_ipv6_internet(permit, lb()?, *internet).await,
+        Operation::Own(Own::SetZones { zones }) => nlb.set_zones(permit, lb()?, zones).await,
+        Operation::Own(Own::SetProtection { delete, modification }) => {
             let reason = |status: &String| (status == "ConsoleProtection").then_some(PROTECTION_REASON);
             let modification = modification.as_ref().map(|status| (status.as_str(), reason(status)));
             nlb.set_protection(permit, lb()?, *delete, modification).await
         }
-        Operation::JoinSecurityGroups { groups } => {
+        Operation::Own(Own::JoinSecurityGroups { groups }) => {
             let ids = groups.iter().map(|id| observed.security_group_id(id).to_owned()).collect();
             nlb.join_security_groups(permit, lb()?, &ids).await
         }
-        Operation::LeaveSecurityGroups { groups } => nlb.leave_security_groups(permit, lb()?, groups).await,
-        Operation::AttachBandwidthPackage { id } => nlb.attach_bandwidth_package(permit, lb()?, id).await,
-        Operation::DetachBandwidthPackage { id } => nlb.detach_bandwidth_package(permit, lb()?, id).await,
+        Operation::Own(Own::LeaveSecurityGroups { groups }) => nlb.leave_security_groups(permit, lb()?, groups).await,
+        Operation::Own(Own::AttachBandwidthPackage { id }) => nlb.attach_bandwidth_package(permit, lb()?, id).await,
+        Operation::Own(Own::DetachBandwidthPackage { id }) => nlb.detach_bandwidth_package(permit, lb()?, id).await,
         Operation::Tag { tags } => nlb.tag(permit, lb()?, tags).await,
         Operation::Untag { keys } => nlb.untag(permit, lb()?, keys).await,
-        Operation::CreateGroup(wanted) => nlb.create_group(permit, vpc()?, wanted).await,
-        Operation::SetGroup { group: it, fields } => nlb.set_group(permit, group(it)?, fields).await,
-        Operation::UntagGroup { id, keys } => nlb.untag(permit, id, keys).await.or_else(gone_is_done),
+        Operation::Own(Own::CreateGroup(wanted)) => nlb.create_group(permit, vpc()?, wanted).await,
+        Operation::Own(Own::SetGroup { group: it, fields }) => nlb.set_group(permit, group(it)?, fields).await,
+        Operation::Own(Own::UntagGroup { id, keys }) => nlb.untag(permit, id, keys).await.or_else(gone_is_done),
         Operation::Group(operation) => match operation {
             GroupOperation::AddBackends { group: it, backends } => nlb.add_servers(permit, group(it)?, backends).await,
             GroupOperation::RemoveBackends { group: it, backends } => {
@@ -74,12 +75,12 @@ pub(super) async fn perform(
             GroupOperation::DeleteGroup { id, .. } => nlb.delete_group(permit, id).await.or_else(gone_is_done),
         },
         Operation::CreateListener { listener, description, group: it, fields } => {
-            let (load_balancer_id, group_id, listener) = (lb()?, group(it)?, *listener);
+            let (load_balancer_id, group_id, listener) = (lb()?, used(observed, it.as_ref())?, *listener);
             nlb.create_listener(permit, &NewListener { load_balancer_id, listener, description, group_id, fields })
                 .await
         }
         Operation::SetListener { listener, description, group: it, fields } => {
-            let (group_id, fields) = (group(it)?, &observed.sent(*listener, fields));
+            let (group_id, fields) = (used(observed, it.as_ref())?, &observed.sent(*listener, fields));
             let listener_id = listener_id(listener)?;
             nlb.set_listener(permit, &ListenerChange { listener_id, description, group_id, fields }).await
         }
@@ -87,25 +88,34 @@ pub(super) async fn perform(
         Operation::DeleteListener { listener } => {
             nlb.delete_listener(permit, listener_id(listener)?).await.or_else(gone_is_done)
         }
-        Operation::DeleteFormerListener { id, .. } => nlb.delete_listener(permit, id).await.or_else(gone_is_done),
-        Operation::AddCertificates { listener, ids } => nlb.add_certificates(permit, listener_id(listener)?, ids).await,
-        Operation::RemoveCertificates { listener, ids } => {
+        Operation::Own(Own::DeleteFormerListener { id, .. }) => {
+            nlb.delete_listener(permit, id).await.or_else(gone_is_done)
+        }
+        Operation::Own(Own::AddCertificates { listener, ids }) => {
+            nlb.add_certificates(permit, listener_id(listener)?, ids).await
+        }
+        Operation::Own(Own::RemoveCertificates { listener, ids }) => {
             nlb.remove_certificates(permit, listener_id(listener)?, ids).await
         }
-        Operation::CreateSecurityGroup(wanted) => {
+        Operation::Own(Own::CreateSecurityGroup(wanted)) => {
             let id = ecs.create_security_group(permit, vpc()?, wanted).await?;
             Ok(Answer { id: Some(id), ..Answer::default() })
         }
-        Operation::AddRules { rules, description } => {
+        Operation::Own(Own::AddRules { rules, description }) => {
             ecs.add_security_rules(permit, security_group()?, rules, description).await.map(|()| Answer::default())
         }
-        Operation::RemoveRules { ids } => {
+        Operation::Own(Own::RemoveRules { ids }) => {
             ecs.remove_security_rules(permit, security_group()?, ids).await.map(|()| Answer::default())
         }
-        Operation::DeleteSecurityGroup { id, .. } => {
+        Operation::Own(Own::DeleteSecurityGroup { id, .. }) => {
             ecs.delete_security_group(permit, id).await.map(|()| Answer::default()).or_else(gone_is_done)
         }
     }
+}
+
+/// The id of the server group of a listener: here, every listener has one.
+fn used<'a>(observed: &'a Observed, group: Option<&'a GroupRef>) -> Result<&'a str, Fault> {
+    group_id(observed, group.ok_or_else(|| missing("the server group"))?)
 }
 
 fn listener_id(observed: &Observed, listener: ListenerKey) -> Result<&str, Fault> {

@@ -29,8 +29,9 @@ use crate::controllers::service::references::resolve;
 use crate::fence::fence;
 use crate::plan::clb::annotations::{Entry, Name};
 use crate::plan::clb::desire::addresses_to_resolve;
+use crate::plan::clb::desired::ClassicModel;
 use crate::plan::clb::observed::Observed;
-use crate::plan::clb::operation::{Operation, Plan};
+use crate::plan::clb::operation::Plan;
 use crate::plan::clb::tests::properties::some_ports;
 use crate::plan::clb::tests::{World, edited, node, pod};
 use crate::plan::inputs::{EndpointsView, Ingress};
@@ -43,7 +44,7 @@ use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{LABEL_LB_ID, MARK_TAG, Owner};
 use crate::plan::service::settings::VSwitchChoice;
 
-type Execution = execute::Execution<Operation>;
+type Execution = execute::Execution<ClassicModel>;
 
 const CASES: u32 = 96;
 const USERS: &str = "lb-user";

@@ -22,7 +22,7 @@ use crate::controllers::service::product::{Completed, Due, ListedBy, Product, Se
 use crate::controllers::{Context, registry, service};
 use crate::fence::fence;
 use crate::plan::clb::annotations::Name;
-use crate::plan::clb::model::ListenerKey;
+use crate::plan::clb::model::{ListenerField, ListenerKey};
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::service::annotations::parse;
@@ -31,15 +31,15 @@ use crate::plan::service::backends::{AddressFamily, Inputs, KnownNodes};
 use crate::plan::service::desire;
 use crate::plan::service::desired::{self, ProductModel, Removal, Sources};
 use crate::plan::service::goal::Goal;
-use crate::plan::service::group_operation::{GroupOperation, RefusedBackends};
 use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
 use crate::plan::service::observed::{ListenerFacts, ObservedModel};
+use crate::plan::service::operation::{CreationModel, Operation, OperationModel, OwnOperation, Part, WriteEffect};
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ScopedProblems;
 use crate::plan::service::settings::ServiceSettings;
-use crate::plan::service::steps::{self, Operation, Part, Plan, Target};
+use crate::plan::service::steps::{self, Plan, Target};
 use crate::plan::setting::SettingOrigin;
 use crate::telemetry::alarms::Alarms;
 
@@ -57,7 +57,7 @@ struct Names {
     looks: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TinyModel;
 
 type Desired = desired::Desired<TinyModel>;
@@ -69,7 +69,7 @@ struct Seen {
     is_busy: bool,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Make(String),
     Open(String),
@@ -86,36 +86,51 @@ impl fmt::Display for Step {
     }
 }
 
-impl From<GroupOperation> for Step {
-    fn from(_: GroupOperation) -> Self {
-        unreachable!("it has no server groups")
+impl OwnOperation for Step {
+    fn effect(&self) -> (Part, WriteEffect) {
+        let effect = match self {
+            Self::Make(_) => WriteEffect::Makes,
+            Self::Open(_) => WriteEffect::Changes,
+            Self::Remove(_) => WriteEffect::Destroys,
+        };
+        (Part::Instance, effect)
     }
 }
 
-impl Operation for Step {
-    fn destroys(&self) -> bool {
-        matches!(self, Self::Remove(_))
+impl From<Step> for Operation<TinyModel> {
+    fn from(step: Step) -> Self {
+        Self::Own(step)
     }
+}
 
-    fn creates(&self) -> bool {
-        matches!(self, Self::Make(_))
-    }
+/// It makes load balancers by a step of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Never {}
 
-    fn makes(&self) -> Option<&str> {
-        None
+impl fmt::Display for Never {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {}
     }
+}
 
-    fn part(&self) -> Part {
-        Part::Instance
+impl CreationModel for Never {
+    fn without_tags(&self) -> Option<Self> {
+        match *self {}
     }
+}
 
-    fn of_group(&self) -> Option<&GroupOperation> {
-        None
-    }
+impl OperationModel for TinyModel {
+    const LOAD_BALANCER: &'static str = "tiny load balancer";
+    const REPLACES_BACKENDS: bool = false;
+    type ListenerKey = ListenerKey;
+    type ListenerField = ListenerField;
+    type Creation = Never;
+    type Own = Step;
+}
 
-    fn refused_backends(&self) -> RefusedBackends<Self> {
-        RefusedBackends::None
-    }
+fn step_of(operation: &Operation<TinyModel>) -> &Step {
+    let Operation::Own(step) = operation else { unreachable!("it has steps of its own alone: {operation}") };
+    step
 }
 
 impl ObservedModel for Seen {
@@ -149,13 +164,11 @@ impl ObservedModel for Seen {
 impl ProductModel for TinyModel {
     const APPLIED: &'static str = applied::CLB;
     type Name = Name;
-    type ListenerKey = ListenerKey;
     type Instance = ();
     type Listener = GroupRef;
     type Access = ();
     type Extra = ();
     type Observed = Seen;
-    type Operation = Step;
 
     fn facts(group: &GroupRef) -> (&str, &GroupRef) {
         ("", group)
@@ -177,7 +190,7 @@ impl ProductModel for TinyModel {
         Vec::new()
     }
 
-    fn diff(desired: &Desired, seen: &Seen) -> Plan<Step> {
+    fn diff(desired: &Desired, seen: &Seen) -> Plan<TinyModel> {
         let mut plan = Plan::default();
         match &seen.name {
             None => {
@@ -193,11 +206,11 @@ impl ProductModel for TinyModel {
         plan
     }
 
-    fn follow(_: &Desired, _: &Seen) -> Plan<Step> {
+    fn follow(_: &Desired, _: &Seen) -> Plan<TinyModel> {
         Plan::default()
     }
 
-    fn teardown(_: &Removal, seen: &Seen) -> Plan<Step> {
+    fn teardown(_: &Removal, seen: &Seen) -> Plan<TinyModel> {
         let mut plan = Plan::default();
         if let Some(name) = &seen.name {
             plan.step(Step::Remove(name.clone()), Target::LoadBalancer, [], "the Service leaves");
@@ -218,7 +231,6 @@ impl ProductModel for TinyModel {
 impl Product for Tiny {
     type Model = TinyModel;
     type Observed = Seen;
-    type Operation = Step;
     type Answer = ();
 
     const CONTROLLER: &'static str = "tiny";
@@ -229,16 +241,16 @@ impl Product for Tiny {
         BTreeSet::new()
     }
 
-    fn apply(seen: &mut Seen, step: &Step, (): &()) {
-        match step {
+    fn apply(seen: &mut Seen, operation: &Operation<TinyModel>, (): &()) {
+        match step_of(operation) {
             Step::Make(name) => (seen.name, seen.is_busy) = (Some(name.clone()), true),
             Step::Open(_) => seen.is_open = true,
             Step::Remove(_) => seen.name = None,
         }
     }
 
-    fn must_wait(seen: &Seen, step: &steps::Step<Step>) -> bool {
-        seen.is_busy && matches!(step.operation, Step::Open(_))
+    fn must_wait(seen: &Seen, step: &steps::Step<TinyModel>) -> bool {
+        seen.is_busy && matches!(step_of(&step.operation), Step::Open(_))
     }
 
     fn look_again(seen: &Seen) -> Option<Duration> {
@@ -285,7 +297,13 @@ impl Product for Tiny {
         Ok(settled)
     }
 
-    async fn refresh(&self, _: &Goal<TinyModel>, _: &mut Seen, _: &Plan<Step>, _: &Search<'_>) -> Result<(), Fault> {
+    async fn refresh(
+        &self,
+        _: &Goal<TinyModel>,
+        _: &mut Seen,
+        _: &Plan<TinyModel>,
+        _: &Search<'_>,
+    ) -> Result<(), Fault> {
         Ok(())
     }
 
@@ -297,9 +315,9 @@ impl Product for Tiny {
         Ok(Vec::new())
     }
 
-    async fn perform(&self, _: &Write<'_>, step: &Step, _: &Seen) -> Result<(), Fault> {
+    async fn perform(&self, _: &Write<'_>, operation: &Operation<TinyModel>, _: &Seen) -> Result<(), Fault> {
         let mut names = self.0.lock();
-        match step {
+        match step_of(operation) {
             Step::Make(name) => names.open.insert(name.clone(), false),
             Step::Open(name) => names.open.insert(name.clone(), true),
             Step::Remove(name) => names.open.remove(name),

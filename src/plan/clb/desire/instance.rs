@@ -2,7 +2,7 @@
 
 use crate::plan::clb::annotations::{Annotations, Name};
 use crate::plan::clb::desired::{DesiredInstance, FixedAttribute};
-use crate::plan::clb::operation::CreateInstance;
+use crate::plan::clb::model::CreateInstance;
 use crate::plan::service::desire::{Creation, kept_tags};
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ScopedProblems;

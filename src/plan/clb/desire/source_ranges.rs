@@ -6,8 +6,8 @@ use ipnet::IpNet;
 
 use crate::plan::clb::annotations::{Annotations, Name};
 use crate::plan::clb::desired::{Desired, DesiredAccess};
+use crate::plan::clb::model::CreateAccessList;
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields};
-use crate::plan::clb::operation::CreateAccessList;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::applied;
 use crate::plan::service::desire::{self, SOURCE_RANGES};

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use crate::plan::clb::desired::Desired;
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKey};
 use crate::plan::clb::observed::{AccessList, Observed, ObservedAccessList};
-use crate::plan::clb::operation::{Operation, Plan, Step};
+use crate::plan::clb::operation::{Operation, Own, Plan, Step};
 use crate::plan::service::applied;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ServiceProblem;
@@ -120,12 +120,12 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
         (AccessList::Unread, None) => None,
     };
     if there.is_none() {
-        plan.step(Operation::CreateAccessList(wanted.create.clone()), Target::AccessList, [], FIELD);
+        plan.step(Own::CreateAccessList(wanted.create.clone()), Target::AccessList, [], FIELD);
     }
     let missing = wanted.entries.iter().filter(|entry| there.is_none_or(|list| !list.entries.contains(*entry)));
     let missing: Vec<IpNet> = missing.copied().collect();
     for entries in missing.chunks(BATCH) {
-        let operation = Operation::AddAccessEntries { name: name.clone(), entries: entries.to_vec() };
+        let operation = Own::AddAccessEntries { name: name.clone(), entries: entries.to_vec() };
         plan.step(operation, Target::AccessList, [Target::AccessList], FIELD);
     }
     true
@@ -158,7 +158,7 @@ pub(super) fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     if let Some(wanted) = &desired.access {
         let stale: Vec<IpNet> = list.entries.difference(&wanted.entries).copied().collect();
         for entries in stale.chunks(BATCH) {
-            let operation = Operation::RemoveAccessEntries { name: list.name.clone(), entries: entries.to_vec() };
+            let operation = Own::RemoveAccessEntries { name: list.name.clone(), entries: entries.to_vec() };
             plan.step(operation, Target::AccessList, [Target::AccessList], FIELD);
         }
     } else {
@@ -177,7 +177,7 @@ pub(in crate::plan::clb) fn teardown(owner: &Owner, observed: &Observed, preserv
 }
 
 fn remove(list: &ObservedAccessList, observed: &Observed, plan: &mut Plan) {
-    let deletes = |step: &Step| matches!(step.operation, Operation::DeleteInstance { .. });
+    let deletes = |step: &Step| matches!(step.operation, Operation::Delete { .. });
     let goes = observed.instance.is_none() || plan.steps.iter().any(deletes);
     let uses =
         |fields: &ListenerFields| fields.get(&Field::AclId).is_some_and(|text| ids(text).contains(list.id.as_str()));
@@ -201,6 +201,6 @@ fn remove(list: &ObservedAccessList, observed: &Observed, plan: &mut Plan) {
         plan.note(format!("access control list {} is kept: another load balancer uses it", list.id));
         return;
     }
-    let operation = Operation::DeleteAccessList { id: list.id.clone(), name: list.name.clone() };
+    let operation = Own::DeleteAccessList { id: list.id.clone(), name: list.name.clone() };
     plan.step(operation, Target::AccessList, needs, "no longer wanted");
 }

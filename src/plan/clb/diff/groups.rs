@@ -3,7 +3,7 @@
 use crate::plan::clb::desired::{ClassicModel, Desired};
 use crate::plan::clb::model::ListenerKey;
 use crate::plan::clb::observed::Observed;
-use crate::plan::clb::operation::{Operation, Plan};
+use crate::plan::clb::operation::{Own, Plan};
 use crate::plan::service::group_diff::{GroupModel, planner};
 use crate::plan::service::groups::{BackendPlanner, GroupReferences};
 use crate::plan::service::model::DesiredGroup;
@@ -21,11 +21,11 @@ impl GroupModel for ClassicModel {
         let planner = planner(desired);
         let backends = wanted.backends.to_vec();
         let (first, rest) = backends.split_at(backends.len().min(planner.batch_size));
-        let operation = Operation::CreateGroup { name: wanted.group.to_string(), backends: first.to_vec() };
+        let operation = Own::CreateGroup { name: wanted.group.to_string(), backends: first.to_vec() };
         let target = Target::Group(wanted.group.clone());
         plan.step(operation, target.clone(), [], wanted.source.clone());
         for operation in planner.additions(&wanted.group, rest) {
-            plan.step(operation.into(), target.clone(), [target.clone()], &wanted.source);
+            plan.step(operation, target.clone(), [target.clone()], &wanted.source);
         }
     }
 }

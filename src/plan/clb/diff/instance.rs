@@ -3,7 +3,7 @@
 use crate::plan::clb::annotations::Name;
 use crate::plan::clb::desired::{Desired, FixedAttribute};
 use crate::plan::clb::observed::{Observed, ObservedInstance, PendingCharge};
-use crate::plan::clb::operation::{Operation, Plan};
+use crate::plan::clb::operation::{Operation, Own, Plan};
 use crate::plan::inputs::Ingress;
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::instance_diff::{self, attribute};
@@ -62,7 +62,7 @@ fn bandwidth_missing() -> ServiceProblem {
 pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     let Some(instance) = &observed.instance else {
         plan.step(
-            Operation::CreateInstance(Box::new(desired.instance.create.clone())),
+            Operation::Create(Box::new(desired.instance.create.clone())),
             Target::LoadBalancer,
             [],
             "the Service has no load balancer",
@@ -103,13 +103,13 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
         attribute(
             plan,
             "modification protection",
-            Operation::SetModificationProtection { status, reason: None },
+            Own::SetModificationProtection { status, reason: None },
             format!("{}: {} now", Name::ModificationProtection.key(), instance.modification_protection),
         );
     }
     if let Some(name) = differs(wanted.name.as_ref(), &instance.name) {
         let reason = format!("{}: {:?} now", Name::LbName.key(), instance.name);
-        attribute(plan, "name", Operation::SetName { name }, reason);
+        attribute(plan, "name", Own::SetName { name }, reason);
     }
     instance_diff::tags(desired, &instance.tags, &wanted.tags, plan);
 }
@@ -134,7 +134,7 @@ fn protection(wanted: Option<bool>, instance: &ObservedInstance, plan: &mut Plan
     };
     let on = wanted.or(given_up.then_some(true));
     if let Some(on) = on.filter(|on| *on != instance.delete_protection) {
-        attribute(plan, TARGET, Operation::SetDeleteProtection { on }, reason);
+        attribute(plan, TARGET, Own::SetDeleteProtection { on }, reason);
     }
     if given_up {
         plan.step(
@@ -214,14 +214,14 @@ fn charge(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
                 let rule = format!("an instance that is charged by `{now}` cannot go back to `{charge_type}`");
                 plan.problem(ServiceProblem::invalid(Name::InstanceChargeType.key(), charge_type, rule));
             } else {
-                let operation = Operation::SetInstanceChargeType { charge_type: charge_type.to_owned(), spec: None };
+                let operation = Own::SetInstanceChargeType { charge_type: charge_type.to_owned(), spec: None };
                 attribute(plan, "charge", operation, format!("{}: {now} now", Name::InstanceChargeType.key()));
             }
         }
         _ if by_spec => {
             if let Some(spec) = differs(wanted.spec.as_ref(), &instance.spec) {
                 let reason = format!("{}: {} now", Name::Spec.key(), instance.spec);
-                attribute(plan, "charge", Operation::SetSpec { spec }, reason);
+                attribute(plan, "charge", Own::SetSpec { spec }, reason);
             }
         }
         _ => {}
@@ -261,6 +261,6 @@ fn internet(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     }
     let reason =
         format!("{}: {}, {} Mbit/s now", Name::ChargeType.key(), instance.internet_charge_type, instance.bandwidth);
-    let operation = Operation::SetInternetSpec { charge_type, bandwidth: bandwidth.or(kept) };
+    let operation = Own::SetInternetSpec { charge_type, bandwidth: bandwidth.or(kept) };
     attribute(plan, "internet", operation, reason);
 }

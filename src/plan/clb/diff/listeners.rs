@@ -9,7 +9,7 @@ use crate::plan::clb::annotations::{Entry, Name};
 use crate::plan::clb::desired::{ClassicModel, Desired, DesiredListener};
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::observed::{CertificateState, Observed, ObservedListener};
-use crate::plan::clb::operation::{Operation, Plan};
+use crate::plan::clb::operation::{Operation, Own, Plan};
 use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::features;
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
@@ -309,7 +309,7 @@ impl Pass<'_> {
         );
         for (domain, certificate_id) in wanted.domain_extensions.iter().flatten() {
             self.plan.step(
-                Operation::CreateDomainExtension {
+                Own::CreateDomainExtension {
                     listener: key,
                     domain: domain.clone(),
                     certificate_id: certificate_id.clone(),
@@ -375,17 +375,17 @@ impl Pass<'_> {
                 Some(found) if found.certificate_id == certificate_id => {}
                 Some(found) => {
                     let (id, was) = (found.id.clone(), found.certificate_id.clone());
-                    set.push((Operation::SetDomainExtension { listener: key, id, domain, certificate_id }, was));
+                    set.push((Own::SetDomainExtension { listener: key, id, domain, certificate_id }, was));
                 }
                 None => {
-                    let operation = Operation::CreateDomainExtension { listener: key, domain, certificate_id };
+                    let operation = Own::CreateDomainExtension { listener: key, domain, certificate_id };
                     add.push((operation, "none".to_owned()));
                 }
             }
         }
         let gone = remote.iter().filter(|(domain, _)| !wanted_domains.contains_key(*domain)).map(|(domain, found)| {
             let (id, domain) = (found.id.clone(), domain.clone());
-            (Operation::DeleteDomainExtension { listener: key, id, domain }, found.certificate_id.clone())
+            (Own::DeleteDomainExtension { listener: key, id, domain }, found.certificate_id.clone())
         });
         let operations: Vec<_> = set.into_iter().chain(add).chain(gone).collect();
         for (operation, found) in operations {

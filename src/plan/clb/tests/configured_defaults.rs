@@ -2,8 +2,8 @@
 
 use super::{Cloud, ENI, World, edited, node, port, settings};
 use crate::plan::clb::diff::diff;
+use crate::plan::clb::model::CreateInstance;
 use crate::plan::clb::model::ListenerField;
-use crate::plan::clb::operation::CreateInstance;
 use crate::plan::service::annotations;
 use crate::plan::service::model::BackendKind;
 use crate::plan::service::ownership::MOST_TAGS;

@@ -10,7 +10,7 @@ use super::{Cloud, ENI, NAME, World, key, leaving, lines, node, pod, port};
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{ListenerField, Protocol};
 use crate::plan::clb::observed::CertificateState;
-use crate::plan::clb::operation::{Operation, Plan, Step};
+use crate::plan::clb::operation::{Operation, Own, Plan, Step};
 use crate::plan::clb::teardown::{reversible, teardown};
 use crate::plan::inputs::{EndpointsView, Ingress};
 use crate::plan::service::group_operation::GroupOperation;
@@ -241,7 +241,7 @@ fn a_lost_load_balancer_is_made_again_unless_it_was_named() {
     let mut world = World::new(&[]);
     world.service.ingress = vec![ingress("47.98.0.1")];
     let plan = diff(&world.desired(), &Cloud::default().observed);
-    assert!(plan.problems.is_empty() && matches!(plan.steps[0].operation, Operation::CreateInstance(_)), "{plan}");
+    assert!(plan.problems.is_empty() && matches!(plan.steps[0].operation, Operation::Create(_)), "{plan}");
     let plan = diff(&World::new(&[("id", "lb-none")]).desired(), &Cloud::default().observed);
     assert!(plan.steps.is_empty() && plan.problems[0].to_string().contains("lb-none"), "{plan}");
 }
@@ -289,7 +289,7 @@ fn what_is_fixed_at_creation_is_compared_and_the_rest_goes_on() {
         let plan = diff(&world.desired(), &cloud.observed);
         assert_eq!(plan.problems.len(), 1, "{suffix}: {plan}");
         assert!(plan.problems[0].field.ends_with(suffix), "{plan}");
-        assert_eq!(plan.steps[0].operation, Operation::SetName { name: "other".to_owned() });
+        assert_eq!(plan.steps[0].operation, Operation::Own(Own::SetName { name: "other".to_owned() }));
     }
 }
 
@@ -375,12 +375,12 @@ fn domain_extensions_change_with_their_ids_and_can_be_cleared() {
     assert_eq!(domains(&mut cloud), ["a.example.com:cert-2"]);
     let id = cloud.listener(80, Protocol::Https).domain_extensions.clone().unwrap()["a.example.com"].id.clone();
     let plan = diff(&with("a.example.com:cert-3").desired(), &cloud.observed);
-    let expected = Operation::SetDomainExtension {
+    let expected = Operation::Own(Own::SetDomainExtension {
         listener: key(80, Protocol::Https),
         id,
         domain: "a.example.com".to_owned(),
         certificate_id: "cert-3".to_owned(),
-    };
+    });
     assert_eq!(plan.steps.iter().map(|step| &step.operation).collect::<Vec<_>>(), [&expected]);
     cloud.listener(80, Protocol::Https).domain_extensions = None;
     let needs = with("").desired().needs(&cloud.observed);
@@ -465,14 +465,14 @@ fn a_service_with_mistakes_can_be_deleted() {
     assert!(plan.steps.is_empty() && plan.problems.len() == 1, "{plan}");
     let id = cloud.instance().id.clone();
     let plan = teardown(&owner, &leaving(Some(&id), false), &cloud.observed);
-    assert!(plan.steps.iter().all(|step| !matches!(step.operation, Operation::DeleteInstance { .. })), "{plan}");
+    assert!(plan.steps.iter().all(|step| !matches!(step.operation, Operation::Delete { .. })), "{plan}");
 }
 
 #[test]
 fn a_deletion_that_is_not_wanted_any_more_gives_the_protection_back() {
     let world = World::new(&[]);
     let mut cloud = world.served();
-    cloud.perform(&Operation::SetDeleteProtection { on: true });
+    cloud.perform(&Operation::Own(Own::SetDeleteProtection { on: true }));
     let owner = Owner::of(&world.service, &world.settings);
     let plan = reversible(teardown(&owner, &Departure::default(), &cloud.observed));
     assert_eq!(plan.steps.len(), 3, "{plan}");

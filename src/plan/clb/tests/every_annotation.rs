@@ -4,8 +4,9 @@
 use super::{Cloud, World};
 use crate::plan::clb::annotations::Name;
 use crate::plan::clb::diff::diff;
+use crate::plan::clb::model::CreateInstance;
 use crate::plan::clb::model::{ListenerField, ListenerFields};
-use crate::plan::clb::operation::{CreateInstance, Operation, Plan};
+use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationKey, AnnotationName, Applies, LEGACY_PREFIX, PREFIX};
 
 type Annotations = &'static [(&'static str, &'static str)];

@@ -67,8 +67,10 @@ fn a_list_that_a_crash_left_is_taken_up_again() {
         let mut cloud = Cloud::default();
         whole.steps[..cut].iter().for_each(|step| cloud.perform(&step.operation));
         let rest = world.bring(&mut cloud);
-        let made = rest.steps.iter().filter(|step| matches!(step.operation, Operation::CreateAccessList(_))).count();
-        let before = whole.steps[..cut].iter().any(|step| matches!(step.operation, Operation::CreateAccessList(_)));
+        let made =
+            rest.steps.iter().filter(|step| matches!(step.operation, Operation::Own(Own::CreateAccessList(_)))).count();
+        let before =
+            whole.steps[..cut].iter().any(|step| matches!(step.operation, Operation::Own(Own::CreateAccessList(_))));
         assert_eq!(made == 0, before, "one list, wherever it was cut:\n{rest}");
         assert_eq!(world.plan(&cloud), "");
     }

@@ -19,7 +19,7 @@ use crate::plan::service::model::GroupRef;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::ServiceSettings;
-use crate::plan::service::steps::{Operation as _, Target};
+use crate::plan::service::steps::Target;
 
 fn plan(world: &World, cloud: &Cloud) -> Plan {
     diff(&world.desired_with_problems(), &cloud.observed)
@@ -248,12 +248,12 @@ fn a_tag_that_is_wrong_costs_the_tag_and_not_the_load_balancer() {
     world.settings.service.defaults.tags.insert("team".to_owned(), "web".to_owned());
     let mut cloud = Cloud::default();
     let many = plan(&world, &cloud);
-    let Operation::CreateInstance(create) = &many.steps[0].operation else { panic!("{many}") };
+    let Operation::Create(create) = &many.steps[0].operation else { panic!("{many}") };
     assert!(many.problems.len() == 1 && many.to_string().contains("create listener"), "{many}");
     assert!(create.tags.len() == 20 && create.tags.contains_key("key00"), "{create:?}");
-    let Some(Operation::CreateInstance(less)) = many.steps[0].operation.without_tags() else { panic!("{many}") };
+    let Some(Operation::Create(less)) = many.steps[0].operation.without_tags() else { panic!("{many}") };
     assert_eq!(less.tags, world.desired_with_problems().owner.tags(), "where the cloud refuses the others");
-    assert_eq!(Operation::CreateInstance(less).without_tags(), None);
+    assert_eq!(Operation::Create(less).without_tags(), None);
     for step in many.steps {
         cloud.perform(&step.operation);
     }

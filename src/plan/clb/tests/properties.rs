@@ -214,8 +214,7 @@ fn check_step(desired: &Desired, before: &Observed, operation: &Operation, after
 fn check_refers_back(plan: &Plan) {
     for (index, step) in plan.steps.iter().enumerate() {
         for need in &step.needs {
-            let makes =
-                |other: &&Step| other.target == *need && !matches!(other.operation, Operation::DeleteInstance { .. });
+            let makes = |other: &&Step| other.target == *need && !matches!(other.operation, Operation::Delete { .. });
             let first = plan.steps.iter().position(|other| makes(&other));
             assert!(first.is_none_or(|first| first < index), "{step} needs {need:?}, which comes later\n{plan}");
         }

@@ -12,7 +12,7 @@ use crate::plan::nlb::apply::SECURITY_GROUPS;
 use crate::plan::nlb::desired::Desired;
 use crate::plan::nlb::model::{MOST_SECURITY_GROUPS, SecurityRule};
 use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedRule, ObservedSecurityGroup};
-use crate::plan::nlb::operation::{Operation, Plan};
+use crate::plan::nlb::operation::{Own, Plan};
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::desire::SOURCE_RANGES;
 use crate::plan::service::ownership::Owner;
@@ -63,9 +63,7 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
                 return Protection::Missing;
             }
             Some(_) => {}
-            None => {
-                plan.step(Operation::CreateSecurityGroup(access.create.clone()), Target::AccessList, [], SOURCE_RANGES)
-            }
+            None => plan.step(Own::CreateSecurityGroup(access.create.clone()), Target::AccessList, [], SOURCE_RANGES),
         }
         add_rules(desired, found, plan);
         wanted = Some(found.map_or_else(|| access.create.name.clone(), |group| group.id.clone()));
@@ -87,8 +85,7 @@ fn add_rules(desired: &Desired, found: Option<&ObservedSecurityGroup>, plan: &mu
         .collect();
     let missing: Vec<_> = access.rules.iter().filter(|rule| !there.contains(rule)).cloned().collect();
     for rules in missing.chunks(BATCH) {
-        let operation =
-            Operation::AddRules { rules: rules.iter().cloned().collect(), description: description.clone() };
+        let operation = Own::AddRules { rules: rules.iter().cloned().collect(), description: description.clone() };
         plan.step(operation, Target::AccessList, [Target::AccessList], SOURCE_RANGES);
     }
 }
@@ -114,19 +111,19 @@ fn membership(
     let has_room = has.len() + join.len() <= MOST_SECURITY_GROUPS;
     let mut operations = Vec::new();
     if !join.is_empty() {
-        operations.push(Operation::JoinSecurityGroups { groups: join });
+        operations.push(Own::JoinSecurityGroups { groups: join });
     }
     if !leave.is_empty() {
-        operations.push(Operation::LeaveSecurityGroups { groups: leave });
+        operations.push(Own::LeaveSecurityGroups { groups: leave });
     }
     if !has_room {
         operations.reverse();
     }
-    let planned = operations.iter().any(|it| matches!(it, Operation::JoinSecurityGroups { .. }));
+    let planned = operations.iter().any(|it| matches!(it, Own::JoinSecurityGroups { .. }));
     // What is joined is filled first.
     let fills = plan.steps.iter().any(|step| step.target == Target::AccessList);
     for operation in operations {
-        let filled = matches!(operation, Operation::JoinSecurityGroups { .. }) && fills;
+        let filled = matches!(operation, Own::JoinSecurityGroups { .. }) && fills;
         let needs = filled.then_some(Target::AccessList).into_iter().chain([TARGET]);
         plan.step(operation, TARGET, needs, reason());
     }
@@ -151,7 +148,7 @@ pub(super) fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     for stale in [drops, accepts] {
         for rules in stale.chunks(BATCH) {
             let ids = rules.iter().map(|(id, _)| (*id).clone()).collect();
-            plan.step(Operation::RemoveRules { ids }, Target::AccessList, [Target::AccessList], SOURCE_RANGES);
+            plan.step(Own::RemoveRules { ids }, Target::AccessList, [Target::AccessList], SOURCE_RANGES);
         }
     }
 }
@@ -162,6 +159,6 @@ pub(in crate::plan::nlb) fn teardown(owner: &Owner, observed: &Observed, plan: &
 }
 
 fn remove(group: &ObservedSecurityGroup, needs: impl IntoIterator<Item = Target>, plan: &mut Plan) {
-    let operation = Operation::DeleteSecurityGroup { id: group.id.clone(), name: group.name.clone() };
+    let operation = Own::DeleteSecurityGroup { id: group.id.clone(), name: group.name.clone() };
     plan.step(operation, Target::AccessList, needs, "no longer wanted");
 }

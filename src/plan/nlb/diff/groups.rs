@@ -4,7 +4,7 @@ use crate::plan::nlb::desired::{Desired, GroupSpec, NetworkModel};
 use crate::plan::nlb::diff::differing;
 use crate::plan::nlb::model::GroupField;
 use crate::plan::nlb::observed::{GroupDetails, Observed};
-use crate::plan::nlb::operation::{Operation, Plan};
+use crate::plan::nlb::operation::{Own, Plan};
 use crate::plan::service::group_diff::{GroupModel, planner};
 use crate::plan::service::groups::GroupInPlan;
 use crate::plan::service::model::{Backend, DesiredGroup, GroupRef};
@@ -25,10 +25,10 @@ impl GroupModel for NetworkModel {
     fn create(desired: &Desired, wanted: &DesiredGroup, plan: &mut Plan) {
         let Some(spec) = desired.extra.group_specs.get(&wanted.group.to_string()) else { return };
         let target = Target::Group(wanted.group.clone());
-        plan.step(Operation::CreateGroup(Box::new(spec.create.clone())), target.clone(), [], wanted.source.clone());
+        plan.step(Own::CreateGroup(Box::new(spec.create.clone())), target.clone(), [], wanted.source.clone());
         let backends = wanted.backends.to_vec();
         for operation in planner(desired).additions(&wanted.group, &backends) {
-            plan.step(operation.into(), target.clone(), [target.clone()], &wanted.source);
+            plan.step(operation, target.clone(), [target.clone()], &wanted.source);
         }
     }
 
@@ -68,7 +68,7 @@ fn attributes(wanted: &DesiredGroup, group: &GroupRef, (spec, details): (&GroupS
         return;
     }
     let reason = format!("{}: {}", wanted.source, reasons.join(", "));
-    plan.step(Operation::SetGroup { group: group.clone(), fields }, Target::Group(group.clone()), [], reason);
+    plan.step(Own::SetGroup { group: group.clone(), fields }, Target::Group(group.clone()), [], reason);
 }
 
 /// A backend of a user that is what we would add stays the user's; that is told.

@@ -7,7 +7,7 @@ use crate::plan::nlb::annotations::Name;
 use crate::plan::nlb::desired::Desired;
 use crate::plan::nlb::model::ZoneMapping;
 use crate::plan::nlb::observed::{Observed, ObservedInstance};
-use crate::plan::nlb::operation::{Operation, Plan};
+use crate::plan::nlb::operation::{Operation, Own, Plan};
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::instance_diff::{self, attribute};
 use crate::plan::service::problem::ServiceProblem;
@@ -84,7 +84,7 @@ fn address_type(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan)
     let stated = &desired.instance.zones;
     let has_elastic = stated.iter().any(|mapping| !mapping.allocation_id.is_empty());
     let zones = if public && has_elastic { stated.clone() } else { Vec::new() };
-    let operation = Operation::SetAddressType { address_type: wanted.clone(), zones };
+    let operation = Own::SetAddressType { address_type: wanted.clone(), zones };
     attribute(plan, "address type", operation, format!("{}: {found} now", Name::AddressType.key()));
 }
 
@@ -97,7 +97,7 @@ fn zones(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     let found = |zone: &str| instance.zones.iter().find(|mapping| mapping.zone == zone);
     let same = |stated: &str, found: &str| stated.is_empty() || stated == found;
     // A change of the address type has just bound them.
-    let rebinds = plan.steps.iter().any(|step| matches!(step.operation, Operation::SetAddressType { .. }));
+    let rebinds = plan.steps.iter().any(|step| matches!(step.operation, Operation::Own(Own::SetAddressType { .. })));
     let fits = |mapping: &ZoneMapping, there: &ZoneMapping| {
         let elastic = rebinds || same(&mapping.allocation_id, &there.allocation_id);
         mapping.vswitch == there.vswitch
@@ -137,7 +137,7 @@ fn zones(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
         plan.warnings.push(ServiceProblem::state(Name::ZoneMaps.key(), text));
     }
     let list = found_names.into_iter().collect::<Vec<_>>().join(", ");
-    let operation = Operation::SetZones { zones: wanted.clone() };
+    let operation = Own::SetZones { zones: wanted.clone() };
     attribute(plan, "zones", operation, format!("{}: {list} now", Name::ZoneMaps.key()));
 }
 
@@ -155,7 +155,7 @@ fn ipv6(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
         return;
     }
     let reason = format!("{}: {found} now", Name::Ipv6AddressType.key());
-    attribute(plan, "IPv6 address type", Operation::SetIpv6AddressType { internet }, reason);
+    attribute(plan, "IPv6 address type", Own::SetIpv6AddressType { internet }, reason);
 }
 
 /// The old package goes before the new one comes.
@@ -171,10 +171,10 @@ fn bandwidth_package(desired: &Desired, instance: &ObservedInstance, plan: &mut 
     }
     let reason = format!("{}: {found:?} now", Name::BandwidthPackageId.key());
     if !found.is_empty() {
-        attribute(plan, TARGET, Operation::DetachBandwidthPackage { id: found.clone() }, reason.clone());
+        attribute(plan, TARGET, Own::DetachBandwidthPackage { id: found.clone() }, reason.clone());
     }
     if !wanted.is_empty() {
-        let operation = Operation::AttachBandwidthPackage { id: wanted.clone() };
+        let operation = Own::AttachBandwidthPackage { id: wanted.clone() };
         plan.step(operation, Target::Attribute(TARGET), [Target::Attribute(TARGET)], reason);
     }
 }
@@ -196,7 +196,7 @@ fn protection(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
         reasons.push(format!("{}: {} now", Name::ModificationProtection.key(), instance.modification_protection));
     }
     if !reasons.is_empty() {
-        attribute(plan, "protection", Operation::SetProtection { delete, modification }, reasons.join(", "));
+        attribute(plan, "protection", Own::SetProtection { delete, modification }, reasons.join(", "));
     }
 }
 
@@ -213,6 +213,6 @@ fn attributes(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
         reasons.push(format!("{}: {found} now", Name::CrossZoneEnabled.key()));
     }
     if !reasons.is_empty() {
-        attribute(plan, "attributes", Operation::SetAttributes { name, cross_zone }, reasons.join(", "));
+        attribute(plan, "attributes", Own::SetAttributes { name, cross_zone }, reasons.join(", "));
     }
 }

@@ -11,7 +11,7 @@ use crate::plan::nlb::desired::{Desired, DesiredListener, NetworkModel};
 use crate::plan::nlb::diff::differing;
 use crate::plan::nlb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Observed, ObservedListener};
-use crate::plan::nlb::operation::{Operation, Plan};
+use crate::plan::nlb::operation::{Operation, Own, Plan};
 use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::features;
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
@@ -183,7 +183,7 @@ impl Pass<'_> {
         for (fields, reasons) in listener_diff::in_parts(rest, (changed, settings), (is_moved, lacks)) {
             let needs = is_moved.then(|| Target::Group(group.clone()));
             let (description, group) = (wanted.description.clone(), group.clone());
-            let operation = Operation::SetListener { listener: key, description, group, fields };
+            let operation = Operation::SetListener { listener: key, description, group: Some(group), fields };
             let reason = format!("{}: {}", wanted.source, reasons.join(", "));
             self.plan.step(operation, Target::from(key), needs, reason);
         }
@@ -211,14 +211,14 @@ impl Pass<'_> {
         let operation = Operation::CreateListener {
             listener: key,
             description: wanted.description.clone(),
-            group: place.group,
+            group: Some(place.group),
             fields: wanted.fields.clone(),
         };
         self.plan.step(operation, target.clone(), needs, wanted.source.clone());
         let ids: Vec<&String> = wanted.additional_certificates.iter().flatten().collect();
         for batch in ids.chunks(CERTIFICATES) {
             let ids = batch.iter().map(|id| (*id).clone()).collect();
-            let operation = Operation::AddCertificates { listener: key, ids };
+            let operation = Own::AddCertificates { listener: key, ids };
             self.plan.step(operation, target.clone(), [target.clone()], wanted.source.clone());
         }
     }
@@ -240,9 +240,8 @@ impl Pass<'_> {
         let add: Vec<&String> = wanted_ids.difference(found).filter(|id| Some(*id) != default).collect();
         let remove: Vec<&String> = found.difference(wanted_ids).collect();
         let set = |batch: &[&String]| batch.iter().map(|id| (*id).clone()).collect();
-        let adds = add.chunks(CERTIFICATES).map(|ids| Operation::AddCertificates { listener: key, ids: set(ids) });
-        let removes =
-            remove.chunks(CERTIFICATES).map(|ids| Operation::RemoveCertificates { listener: key, ids: set(ids) });
+        let adds = add.chunks(CERTIFICATES).map(|ids| Own::AddCertificates { listener: key, ids: set(ids) });
+        let removes = remove.chunks(CERTIFICATES).map(|ids| Own::RemoveCertificates { listener: key, ids: set(ids) });
         let reason = format!("{}: {}: others now", wanted.source, Name::AdditionalCertIds.key());
         for operation in adds.chain(removes) {
             self.plan.step(operation, Target::from(key), [Target::from(key)], reason.clone());

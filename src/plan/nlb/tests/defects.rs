@@ -11,13 +11,13 @@ use crate::plan::nlb::apply::SECURITY_GROUPS;
 use crate::plan::nlb::diff::diff;
 use crate::plan::nlb::model::{GroupField, ListenerField, ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Answer, Observed, ObservedListener};
-use crate::plan::nlb::operation::{Operation, Step};
+use crate::plan::nlb::operation::{Operation, Own, Step};
 use crate::plan::nlb::teardown::teardown_needs;
 use crate::plan::service::group_operation::{GroupOperation, RefusedBackends};
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::{Backend, BackendKey, GroupRef, ObservedGroup};
 use crate::plan::service::ownership::MARK_TAG;
-use crate::plan::service::steps::{Operation as _, Target};
+use crate::plan::service::steps::Target;
 
 const GROUP: &str = "k8s.30080.TCP.web.default.c1";
 
@@ -496,7 +496,8 @@ fn listeners_of_ours_on_a_load_balancer_that_the_service_no_longer_names_go_with
     let plan = remove(&world, &departure, &mut cloud);
     let left: Vec<_> = cloud.observed.former["nlb-user"].keys().map(ToString::to_string).collect();
     assert_eq!((left, cloud.observed.groups.len()), (vec!["9000/TCP".to_owned()], 1), "{plan}");
-    let first = plan.steps.iter().position(|step| matches!(step.operation, Operation::DeleteFormerListener { .. }));
+    let first =
+        plan.steps.iter().position(|step| matches!(step.operation, Operation::Own(Own::DeleteFormerListener { .. })));
     let target = &plan.steps[first.unwrap()].target;
     let deletes = |step: &&Step| matches!(step.operation, Operation::Group(GroupOperation::DeleteGroup { .. }));
     assert!(plan.steps.iter().find(deletes).unwrap().needs.contains(target), "the cloud would refuse it: {plan}");

@@ -13,7 +13,7 @@ use crate::plan::nlb::desired::Desired;
 use crate::plan::nlb::diff::diff;
 use crate::plan::nlb::model::{ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Observed, ObservedListener};
-use crate::plan::nlb::operation::{Operation, Plan};
+use crate::plan::nlb::operation::{Operation, Own, Plan};
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::{BackendKey, GroupRef};
@@ -175,16 +175,16 @@ fn check_possible(observed: &Observed, operation: &Operation) {
         }
         Operation::CreateListener { listener, group, .. } => {
             let taken = observed.listeners.iter().flatten().any(|(other, _)| other.collides(*listener));
-            assert!(!taken && observed.group_id(group).is_some(), "{operation}");
+            assert!(!taken && group.as_ref().is_some_and(|it| observed.group_id(it).is_some()), "{operation}");
         }
         Operation::SetListener { listener, .. } | Operation::DeleteListener { listener } => {
             assert!(there(listener), "{operation}");
         }
-        Operation::DeleteSecurityGroup { id, .. } => {
+        Operation::Own(Own::DeleteSecurityGroup { id, .. }) => {
             let joined = observed.instance.iter().any(|instance| instance.security_group_ids.contains(id));
             assert!(!joined, "{operation}");
         }
-        Operation::SetZones { zones } => assert!(!zones.is_empty()),
+        Operation::Own(Own::SetZones { zones }) => assert!(!zones.is_empty()),
         _ => {}
     }
 }
@@ -193,7 +193,7 @@ fn check_possible(observed: &Observed, operation: &Operation) {
 fn check_refers_back(plan: &Plan) {
     for (index, step) in plan.steps.iter().enumerate() {
         for need in &step.needs {
-            let makes = |operation: &Operation| !matches!(operation, Operation::DeleteLoadBalancer { .. });
+            let makes = |operation: &Operation| !matches!(operation, Operation::Delete { .. });
             let first = plan.steps.iter().position(|other| other.target == *need && makes(&other.operation));
             assert!(first.is_none_or(|first| first < index), "{step} needs {need:?}, which comes later\n{plan}");
         }
