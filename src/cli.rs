@@ -50,7 +50,7 @@ pub enum Command {
         cluster: bool,
     },
     /// Reads the cluster and the cloud, and prints what a reconcile would do now; writes nothing. Exit code 0 if there is
-    /// nothing to do, 2 if there is, 3 if the object does not exist or no controller is responsible for it, 1 on an error.
+    /// nothing to do, 2 if there is, 3 if the object does not exist or no controller is responsible, 1 on an error.
     Plan {
         /// Only this object: `NAMESPACE/NAME` of a Service, `node/NAME`, or `pv/NAME` of a PersistentVolume.
         object: Option<ObjectArg>,

@@ -153,8 +153,9 @@ fn version(commit: Option<&'static str>, date: Option<&'static str>) -> String {
 
 /// The manual of annotations: what holds for all, then the tables of each kind of load balancer.
 fn annotations_page() -> String {
+    const NEXT: &str = "Next: [examples.md](../guides/examples.md), Services to copy.\n";
     format!(
-        "{}\n## Classic load balancers\n{}\n## Network load balancers\n\nFor Services of the class `alibabacloud.com/nlb`.\n{}{}",
+        "{}\n## Classic load balancers\n{}\n## Network load balancers\n\nFor Services of the class `alibabacloud.com/nlb`.\n{}{}\n{NEXT}",
         introduction(),
         tables::<clb::annotations::Name>("###"),
         tables::<nlb::annotations::Name>("###"),

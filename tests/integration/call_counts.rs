@@ -398,6 +398,8 @@ fn page() -> String {
     let mut page = String::from(
         "# Cloud calls of common operations
 
+For operators who plan the quotas of an account.
+
 The number of calls to Alibaba Cloud, in a VPC with one route table, with the default configuration except for shorter intervals. The
 test `call_counts` measures this table between the binary and the simulated cloud.
 
@@ -450,6 +452,8 @@ that.
 If an endpoint of a headless Service moves, the controller makes one `DescribeZoneRecords` and one `UpdateZoneRecord`; for a pod with a
 host name, as many as it has records. A change that affects no name takes no call. A comparison of the whole zone, every `pvtz.period` and
 by a new leader, takes one call for the zone and one for each 100 records. The test `private_zone` measures that.
+
+Next: [scale.md](../evidence/scale.md), calls, seconds and memory at scale.
 ",
     );
     page

@@ -1,12 +1,14 @@
 //! What a reader of the documentation copies works: files are accepted, manifests are objects, command lines exist.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use alicloud_ccm::controllers::registry::CATALOG;
 use clap::CommandFactory as _;
+use expect_test::expect_file;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 use crate::deploy::schemas::Table;
@@ -191,7 +193,7 @@ const RANCHER: [(&str, &[&str]); 4] = [
 fn kubeadm_k3s_and_rke2_know_the_keys_of_the_quick_start() {
     let table = Table::read(KUBEADM);
     let (mut wrong, mut judged) = (BTreeSet::new(), 0);
-    let blocks = of_language("yaml").into_iter().filter(|block| block.place.starts_with("docs/guides/kubeadm.md"));
+    let blocks = of_language("yaml").into_iter().filter(|block| block.place.starts_with("docs/guides/"));
     let texts: Vec<_> = blocks.map(|block| block.text).collect();
     for object in texts.iter().flat_map(|text| documents(text)) {
         if object["apiVersion"].as_str().is_some_and(|version| version.starts_with("kubeadm.k8s.io/")) {
@@ -392,8 +394,9 @@ fn old_links_lead_on() {
     let redirects = book["output"]["html"]["redirect"].as_table().unwrap();
     assert!(redirects.len() >= 30, "{redirects:?}");
     for (from, to) in redirects {
+        let (from, _heading) = from.split_once('#').unwrap_or((from, ""));
         let old = docs.join(from.trim_start_matches('/')).with_extension("md");
-        let page = old.with_file_name(to.as_str().unwrap()).with_extension("md");
+        let page = old.with_file_name(to.as_str().unwrap().replace(".html", ".md"));
         assert!(page.exists(), "{from} leads to {to}, which is no page");
         assert!(
             !old.exists() || stubs().iter().any(|(stub, _)| old.ends_with(stub)),
@@ -409,4 +412,38 @@ fn old_links_lead_on() {
     let stubs: BTreeSet<_> = stubs().into_iter().map(|(stub, _)| stub).collect();
     let missing: Vec<_> = PRINTED.iter().filter(|page| !stubs.contains(**page)).collect();
     assert!(missing.is_empty(), "version 0.1.0 printed docs/{missing:?}");
+}
+
+/// What `--help` says of each command stands on the page of commands.
+#[test]
+fn the_page_of_commands_is_current() {
+    const MARKS: (&str, &str) = ("<!-- commands -->\n", "<!-- end of commands -->");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/commands.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(MARKS.0).unwrap();
+    let (_, after) = rest.split_once(MARKS.1).unwrap();
+    let mut text = String::new();
+    let mut cli = alicloud_ccm::cli::Cli::command();
+    cli.build();
+    for command in cli.get_subcommands().filter(|command| command.get_name() != "help") {
+        let about = command.get_long_about().or(command.get_about()).unwrap().to_string();
+        let _ = writeln!(text, "### `{}`\n\n{}.\n", command.get_name(), about.trim_end_matches('.'));
+        let arguments: Vec<_> =
+            command.get_arguments().filter(|it| !it.is_global_set() && it.get_id() != "help").collect();
+        if !arguments.is_empty() {
+            text.push_str("| Argument | What it does |\n|---|---|\n");
+        }
+        for argument in &arguments {
+            let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
+            let values = argument.get_possible_values();
+            let values: Vec<_> = values.iter().map(|value| format!("`{}`", value.get_name())).collect();
+            let values = if values.is_empty() { String::new() } else { format!(": {}", values.join(", ")) };
+            let shown = argument.to_string().replace('|', "\\|");
+            let _ = writeln!(text, "| `{shown}` | {}{values} |", help.trim_end_matches('.'));
+        }
+        if !arguments.is_empty() {
+            text.push('\n');
+        }
+    }
+    expect_file![path].assert_eq(&format!("{before}{}{text}{}{after}", MARKS.0, MARKS.1));
 }

@@ -1,4 +1,4 @@
-//! The state that both worlds must have at the end of a test, and the table of test results in `docs/explanation/safety.md`.
+//! The state that both worlds must have at the end of a test, and the table of test results in `docs/evidence/test-results.md`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -429,12 +429,12 @@ pub(crate) fn marked(testbed: &Testbed) -> usize {
 }
 
 /// The page with the table of what was tried.
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/explanation/safety.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/evidence/test-results.md");
 const HEAD: &str = "| Test | Volume | Lost | Command |\n|---|---|---|---|\n";
 /// Numbers that are another one each time: the page has a lower bound of them.
 const AT_LEAST: [&str; 2] = ["faulty cloud calls", "logs, pages, outputs and objects searched"];
 
-/// One row of the table in docs/explanation/safety.md.
+/// One row of the table in docs/evidence/test-results.md.
 #[derive(Debug)]
 pub(crate) struct Row {
     /// What was tried.

@@ -445,5 +445,5 @@ fn page() -> String {
             page += &format!("| {case} | {} | {field} | {theirs} | {ours} |\n", step + 1);
         }
     }
-    page
+    page + "\nNext: [migration.md](../guides/migration.md), step by step from the official controller.\n"
 }

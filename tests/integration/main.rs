@@ -63,6 +63,7 @@ mod outages;
 mod ownership;
 mod page;
 mod permissions;
+mod pictures;
 mod private_zone;
 mod quick_start;
 mod random_faults;

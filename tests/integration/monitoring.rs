@@ -41,7 +41,7 @@ fn assert_promtool(arguments: &[&str], input: &str) {
 
 #[test]
 fn every_metric_is_in_the_manual() {
-    let mut page = "# Metrics\n\nAt `/metrics`; [monitoring.md](../guides/monitoring.md) describes how Prometheus reads them. Beside these, \
+    let mut page = "# Metrics\n\nFor operators who write queries and alerts.\n\nAt `/metrics`; [monitoring.md](../guides/monitoring.md) describes how Prometheus reads them. Beside these, \
                     the process has those of every\nprogram (`process_*`: memory, CPU seconds, open files, start time).\n\n\
                     | Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n"
         .to_owned();
@@ -49,6 +49,7 @@ fn every_metric_is_in_the_manual() {
         let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
         let _ = writeln!(page, "| `{name}` | {kind} | {} | {help} |", labels.join(", "));
     }
+    page.push_str("\nNext: [monitoring.md](../guides/monitoring.md), how Prometheus reads them.\n");
     expect_file!["../../docs/reference/metrics.md"].assert_eq(&page);
 }
 

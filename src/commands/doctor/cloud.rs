@@ -187,9 +187,7 @@ pub(super) fn findings(facts: &CloudFacts, services: &[Arc<ServiceView>], config
     found.extend(endpoints(&facts.hosts, &facts.proxies));
     found.extend((!facts.proxies.is_empty()).then(|| {
         let what = format!("{}: calls to the cloud go through a proxy", facts.proxies.join(", "));
-        Requirement::Endpoints
-            .note(what)
-            .repair("list hosts without a proxy in NO_PROXY: docs/guides/running.md#proxies")
+        Requirement::Endpoints.note(what).repair("list hosts without a proxy in NO_PROXY: docs/guides/proxies.md")
     }));
     found.extend(clock(&facts.hosts));
     found.push(credentials(account, facts.hosts.iter().all(|host| host.answer.is_ok())));

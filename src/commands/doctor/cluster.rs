@@ -255,9 +255,7 @@ fn official((running, hidden): &(Vec<String>, Vec<String>), config: &Config) -> 
 
 fn nodes(views: &[Arc<NodeView>], config: &Config, is_led: bool) -> Vec<CheckResult> {
     if views.is_empty() {
-        return vec![
-            Requirement::Nodes.warning("the cluster has no node").repair("join a node: docs/guides/kubeadm.md"),
-        ];
+        return vec![Requirement::Nodes.warning("the cluster has no node").repair("see docs/guides/kubeadm.md")];
     }
     let names = |is: &dyn Fn(&NodeView) -> bool| {
         let names: Vec<&str> = views.iter().filter(|view| is(view)).map(|view| view.name.as_str()).collect();

@@ -17,6 +17,8 @@ pub(super) struct Difference {
 /// The head of the page.
 pub(super) const INTRODUCTION: &str = "# Differences from the official controller
 
+For administrators who replace the official controller.
+
 Services on classic load balancers get what the official controller (v2.14.0) gives them: the same annotations, names, tags,
 listeners, server groups, weights, status and events, so that a cluster can migrate, and migrate back. The differences below are
 intended.

@@ -25,7 +25,7 @@ enum Section {
 /// What holds for the annotations of all products.
 pub fn introduction() -> String {
     format!(
-        "# Annotations of Services\n\n[中文](../zh/reference/annotations.md)\n\n\
+        "# Annotations of Services\n\n[中文](../zh/reference/annotations.md)\n\nFor developers who write a Service.\n\n\
          Keys start with `{PREFIX}` unless they are written out. `{LEGACY_PREFIX}` counts where the current key is absent.\n\
          An empty value means that the annotation is not set.\n\n\
          When: A always; C only at creation; I at creation, later only compared; L on load balancers of ours, and on\n\
