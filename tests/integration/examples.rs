@@ -96,8 +96,82 @@ async fn every_example_gets_its_load_balancer_without_a_warning() {
     }
     world.until_quiet(Duration::from_secs(1)).await;
     assert_eq!(world.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
+    the_cloud_has_what_the_page_of_gateways_says(&world);
     assert!(ccm.stop().await.success());
     assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
+}
+
+/// Product, kind of backends, PROXY protocol and health check of a Service, as the rows of the page have them.
+fn seen(world: &World, name: &str) -> Vec<String> {
+    let service = world.testbed.cluster.get("Service", NAMESPACE, name).unwrap();
+    let ingress = service["status"]["loadBalancer"]["ingress"][0].clone();
+    let check = |kind: &str, port: i64| if kind == "HTTP" { format!("HTTP {port}") } else { kind.to_owned() };
+    let backends = |kinds: Vec<String>| {
+        let pods = kinds.iter().filter(|kind| kind.eq_ignore_ascii_case("eni")).count();
+        let backends = match (pods, kinds.len()) {
+            (2, 2) => "pods",
+            (0, 2) => "nodes with a pod",
+            (0, 4..) => "every node",
+            _ => panic!("{name}: {kinds:?}"),
+        };
+        backends.to_owned()
+    };
+    let row = |product: &str, backends, proxy: bool, check| {
+        vec![product.to_owned(), backends, if proxy { "PROXY protocol" } else { "" }.to_owned(), check]
+    };
+    world.testbed.cloud.look(|cloud| {
+        if let Some(host) = ingress["hostname"].as_str() {
+            let found = cloud.nlb.balancers.values().find(|it| it.dns == host).unwrap();
+            let rows = found.listeners.values().map(|listener| {
+                let group = &cloud.nlb.groups[&listener.group];
+                let kinds = group.servers.iter().map(|server| server.kind.clone()).collect();
+                row(
+                    "NLB",
+                    backends(kinds),
+                    listener.proxy_protocol,
+                    check(&group.health.kind, group.health.connect_port),
+                )
+            });
+            return one(name, rows.collect());
+        }
+        let address = ingress["ip"].as_str().unwrap();
+        let found = cloud.load_balancers.values().find(|it| it.address == address).unwrap();
+        let rows = found.listeners.values().map(|listener| {
+            let kinds = found.groups[&listener.group].backends.iter().map(|backend| backend.kind.clone()).collect();
+            let text = |key: &str| {
+                listener.config.get(key).map(|it| it.to_string().trim_matches('"').to_uppercase()).unwrap_or_default()
+            };
+            let proxy = ["ON", "TRUE"].contains(&text("ProxyProtocolV2Enabled").as_str());
+            let port = text("HealthCheckConnectPort").parse().unwrap_or(0);
+            row("CLB", backends(kinds), proxy, check(&text("HealthCheckType"), port))
+        });
+        one(name, rows.collect())
+    })
+}
+
+/// What is the same of both listeners.
+fn one(name: &str, mut rows: Vec<Vec<String>>) -> Vec<String> {
+    assert_eq!(rows.len(), 2, "{name}");
+    rows.dedup();
+    assert_eq!(rows.len(), 1, "{name}: {rows:?}");
+    rows.remove(0)
+}
+
+fn the_cloud_has_what_the_page_of_gateways_says(world: &World) {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guides/gateways.md")).unwrap();
+    let rows: Vec<_> = page.lines().filter(|line| line.contains("](../examples/")).collect();
+    assert!(rows.len() >= 8, "{rows:?}");
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let file = cells[0].split("](../").nth(1).unwrap().trim_end_matches(')');
+        let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(file)).unwrap();
+        let name = documents(&text)[0]["metadata"]["name"].as_str().unwrap().to_owned();
+        let mut said: Vec<String> = cells[1..].iter().map(|cell| (*cell).to_owned()).collect();
+        if said[2] != "PROXY protocol" {
+            said[2].clear();
+        }
+        assert_eq!(seen(world, &name), said, "{file}");
+    }
 }
 
 fn is_served(world: &World, name: &str) -> bool {
