@@ -320,7 +320,7 @@ async fn whatever_seems_to_be_gone_nothing_is_removed() {
     }
     assert_eq!(failed, 0, "causes for which something was removed, or not reported");
     Row {
-        tried: "everything, or a part, seems to be gone: empty lists, missing permissions, another account, a wrong VPC, all nodes unready, an API server without nodes, Services or endpoints, or restored from a backup",
+        tried: "everything, or a part, seems to be gone: in the cloud, in the account, at the nodes, or at the API server",
         test: "blast_radius",
         numbers: vec![("causes", count), ("nodes, routes and backends in each", 11)],
         lost: 0,

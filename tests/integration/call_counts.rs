@@ -419,8 +419,8 @@ test `call_counts` measures this table between the binary and the simulated clou
         "
 A batch has up to 100 instances or disks, 50 route entries or 40 backends. The controller reads:
 
-- route entries whose next hop is no instance, as a new leader, every hour, and every `route.period` while such an entry conflicts with
-  the pod CIDR of a node: one call for each of 13 kinds of next hop and each table;
+- route entries whose next hop is no instance, as a new leader and every hour; also every `route.period` while such an entry
+  conflicts with the pod CIDR of a node. That takes one call for each of 13 kinds of next hop and each table;
 - instances of the whole VPC by name, while a node waits to be initialised or replaced that no address and no id finds: one call for 100 instances;
 - route tables, as a new leader, every `route.period`, two seconds after it created entries, and before it removes or reports anything.
   It creates entries from the last read, unless that is five minutes old or the cloud has rejected a call since;

@@ -39,6 +39,7 @@ mod invariants;
 mod isolation;
 mod kinds;
 mod kubernetes_versions;
+mod language;
 mod lasting_troubles;
 mod latency_classes;
 mod leader_election;

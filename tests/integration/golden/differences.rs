@@ -20,7 +20,7 @@ pub(super) const INTRODUCTION: &str = "# Differences from the official controlle
 For administrators who replace the official controller.
 
 Services on classic load balancers get what the official controller (v2.14.0) gives them: the same annotations, names, tags,
-listeners, server groups, weights, status and events, so that a cluster can migrate, and migrate back. The differences below are
+listeners, server groups, weights, status and events. So a cluster can migrate, and migrate back. The differences below are
 intended.
 
 ## Behaviour
@@ -29,25 +29,29 @@ intended.
   changed, and every `service.drift_check`. After any edit of the annotations or the spec, including annotations of other programs, it
   compares the instance, its listeners and its server groups. It does not write the label `service.beta.kubernetes.io/hash`, and
   removes an existing one together with the finalizer.
-- `spec.loadBalancerSourceRanges` and `spec.sessionAffinity: ClientIP` take effect; the official controller ignores both. The ranges
-  become an access control list of the Service, the affinity becomes session persistence of its TCP listeners. On a Service that the
-  official controller has reconciled, which its label `service.beta.kubernetes.io/hash` shows, existing listeners stay open and
-  without persistence, so that the migration blocks no client; an event reports this. Both settings take effect when one of them is
-  edited, or when the label is removed: `kubectl label service NAME service.beta.kubernetes.io/hash-`.
+- `spec.loadBalancerSourceRanges` and `spec.sessionAffinity: ClientIP` take effect; the official controller ignores both. The
+  ranges become an access control list of the Service, the affinity becomes session persistence of its TCP listeners. On a
+  Service that the official controller has reconciled, which its label `service.beta.kubernetes.io/hash` shows, existing
+  listeners stay open and without persistence. So the migration blocks no client, and an event reports this. Both settings
+  take effect when one of them is edited, or when the label is removed:
+  `kubectl label service NAME service.beta.kubernetes.io/hash-`.
 - Blanks around a value, and around the items of a list, do not count. Every switch takes `on` and `off` in upper or lower case, also
   where the official controller knows `true` alone or small letters alone. The exception is `force-override-listeners`, which only
   `true` turns on: another word must not open listeners of users to changes after a migration.
-- The event `LoadBalancerSettings` names values and fields of the spec without effect: `spec.loadBalancerIP` and
-  `externalIPs`, a switch with an unknown word, a drain timeout of 0, text after a second `=`, and items that are lost because of
-  another separator or the same key. `docs/reference/annotations.md` lists every field of the spec.
+- The event `LoadBalancerSettings` names values and fields of the spec without effect, such as `spec.loadBalancerIP` and
+  `externalIPs`. It names a switch with an unknown word, a drain timeout of 0, and text after a second `=`. It also names
+  items that are lost because of another separator or the same key. `docs/reference/annotations.md` lists every field of the
+  spec.
 - If another client writes `status.loadBalancer` of a Service, the event `StatusOverwritten` names it (Kubernetes 1.18 and later).
-- What the spec of a Service no longer asks for is taken back: session persistence, checks at the `healthCheckNodePort`, source
-  ranges, and backends in a user's server group that is no longer named. Session persistence or checks that a person set stay. The
-  annotations `alicloud-ccm/applied-clb` and `alicloud-ccm/applied-nlb` on the Service remember what was set.
-- A problem of a Service affects only what it is about: the load balancer, a listener, one setting of a listener or the choice of
-  backends stays unchanged in the cloud. The controller reconciles everything else, and server groups that exist follow the
-  endpoints. The event `SyncLoadBalancerFailed` names all problems. No listener with a problem is created, and no load balancer while
-  every port has one. As soon as one port is served, the address is published; the status has an error for each of the others.
+- What the spec of a Service no longer asks for is taken back: session persistence, checks at the `healthCheckNodePort` and
+  source ranges. So are backends in a user's server group that is no longer named. Session persistence or checks that a
+  person set stay. The annotations `alicloud-ccm/applied-clb` and `alicloud-ccm/applied-nlb` on the Service remember what was
+  set.
+- A problem of a Service affects only what it is about. The load balancer, a listener, one setting of a listener or the
+  choice of backends stays unchanged in the cloud. The controller reconciles everything else, and server groups that exist
+  follow the endpoints. The event `SyncLoadBalancerFailed` names all problems. No listener with a problem is created, and no
+  load balancer while every port has one. As soon as one port is served, the address is published; the status has an error
+  for each of the others.
 - What the cloud refuses keeps nothing else from its effect. A listener moves to the server group of a release before its settings
   change. Of settings that the cloud refuses together, the controller tries each feature by itself. A load balancer is created
   without tags, and a server group of an NLB without settings, that the cloud refuses. A backend that the cloud refuses keeps no
@@ -67,19 +71,20 @@ intended.
 - With `external-ip-type: eip`, the status has the elastic IP address. While that address cannot be read, a published address stays,
   and a new Service gets its label but no address until a retry succeeds; an event reports this. The official controller publishes
   the private address instead.
-- If more than half of the backends of a server group become unready within a minute, for no other reason than the readiness of
-  their nodes, the controller removes each one only if its node is still unready 30 s later; an event reports this. While no node is
-  ready, it removes none. The official controller removes them at once. Nodes that are deleted, excluded or stopped, nodes that are
-  cordoned where cordoning matters, and pods that move leave at once here, too.
+- More than half of the backends of a server group may become unready within a minute, for no other reason than the readiness
+  of their nodes. The controller then removes each one only if its node is still unready 30 s later. An event reports this.
+  While no node is ready, it removes none. The official controller removes them at once. Nodes that are deleted, excluded or
+  stopped, nodes that are cordoned where cordoning matters, and pods that move leave at once here, too.
 - If a user's listener still uses a server group that the Service no longer needs, the group stays. An event names the listener.
 - A change of the charge type takes effect at midnight. The controller waits for it and does not request it again.
 - If the API server supports `ports`, the status reports for each port of an address whether it is served.
 - From Kubernetes 1.24 on, the condition `LoadBalancerReady` of a Service says whether its load balancer is in sync; see
   [troubleshooting.md](../guides/troubleshooting.md#wait-until-a-service-or-a-route-is-ready).
-- The controller never changes a load balancer of another cluster, nor a listener, a server group or a backend without proof that it
-  belongs to the Service. With `force-override-listeners`, it overrides a user's listener on a desired port of the load balancer that
-  `id` names, as the official controller does; an event names the listener. A listener that carries the mark of another Service or
-  cluster, or forwards to a server group that does, is a problem of the Service, unless the API server does not show that Service.
+- The controller never changes a load balancer of another cluster, nor a listener, a server group or a backend without proof
+  that it belongs to the Service. With `force-override-listeners`, it overrides a user's listener on a desired port of the
+  load balancer that `id` names, as the official controller does; an event names the listener. A listener may carry the mark
+  of another Service or cluster, or forward to a server group that does. That is a problem of the Service, unless the API
+  server does not show the other one.
 - A load balancer that this program makes also gets the tag `alicloud-ccm.cluster-uid`, which tells clusters with the same cluster
   id apart; see [safety.md](safety.md#two-clusters-with-one-id). The tag stays beside the tags of `additional-resource-tags`; it is
   left out where users' tags leave no room for it. The official controller ignores this tag, and removes it where it reconciles the
@@ -93,18 +98,19 @@ intended.
 - Certificates of `domain-extensions` can be changed, and removed by an empty value.
 - If the class or type annotation gives a Service to a controller other than `service` and `nlb`, its load balancer stays until the
   Service is deleted or given back. An event reports this.
-- If `id` names a load balancer that the Service cannot use, or no longer names the user's load balancer that serves the Service, the
-  backends follow the endpoints on the load balancer that serves it, and an event says what to do. If the Service is deleted in that
-  state, its listeners and server groups on the user's load balancer that serves it go, too. Backends also follow on a public load
-  balancer of a user after `service.disable_public` was set.
+- `id` may name a load balancer that the Service cannot use, or no longer name the user's load balancer that serves it. The
+  backends then follow the endpoints on the one that serves. An event says what to do. If the Service is deleted in that
+  state, its listeners and server groups on the user's load balancer that serves it go, too. Backends also follow on a public
+  load balancer of a user after `service.disable_public` was set.
 - `PayBySpec` can become `PayByCLCU`; the other direction, which the API rejects, is a problem.
 - An instance with the charge type `PayByCLCU` cannot change its charge type. The event reports this without a call to the cloud.
 
 ## Nodes and routes
 
-- A Node is removed only if two reads, `node.removal_interval` apart, prove that its instance was released, and if its kubelet has not
-  reported for `node.removal_grace`: its condition `Ready` has been `Unknown` for that long. At most `node.removal_limit` Nodes are
-  removed within `node.removal_window`. An empty answer, a missing permission or the account of another cluster removes no Node.
+- A Node is removed only if two reads, `node.removal_interval` apart, prove that its instance was released. Also, its kubelet
+  must not have reported for `node.removal_grace`: its condition `Ready` has been `Unknown` for that long. At most
+  `node.removal_limit` Nodes are removed within `node.removal_window`. An empty answer, a missing permission or the account
+  of another cluster removes no Node.
 - A Node whose kubelet reports stays when its instance is gone; the event `InstanceGone` says so. If the running process saw the
   instance, and has not for `node.removal_grace`, or another instance has its address, load balancers and routes leave the Node out until
   you delete it. The official controller notices nothing.
@@ -112,14 +118,14 @@ intended.
   deleted when the machine is released; the official controller deletes it.
 - Labels and taints of other programs stay unchanged. A taint or an address is written only if the Node has not changed since the
   plan.
-- Route entries carry a mark in their description: cluster id, cluster uid and node. The controller removes an entry with its mark
-  once the API server has reported the deletion of the node, or the cloud proves that the instance is gone; also if that happened
-  before a restart. The official controller forgets such entries when it restarts.
-- An entry without a mark that has the pod CIDR of a node, inside `route.cluster_cidrs`, is replaced if it leads to another
-  node of this cluster, or to an instance that no longer exists, in two reads ten seconds apart. The event is `ReplacedRoute`. The
-  controller knows whether an instance exists only if the account shows the instance of every ready node, which is not so in some
-  VPCs that several accounts share; the event then says so. A node that is left out for `InstanceGone` does not count. Every other
-  such entry stays, also if no cluster CIDRs are configured: the event
+- Route entries carry a mark in their description: cluster id, cluster uid and node. The controller removes an entry with its
+  mark once the API server has reported the deletion of the node, or the cloud proves that the instance is gone. That also
+  holds if it happened before a restart. The official controller forgets such entries when it restarts.
+- An entry without a mark may have the pod CIDR of a node, inside `route.cluster_cidrs`. It is replaced if it leads to
+  another node of this cluster, or to an instance that no longer exists, in two reads ten seconds apart. The event is
+  `ReplacedRoute`. The controller knows whether an instance exists only if the account shows the instance of every ready
+  node. That is not so in some VPCs that several accounts share. The event then says so. A node that is left out for
+  `InstanceGone` does not count. Every other such entry stays, also if no cluster CIDRs are configured: the event
   `CreateRouteFailed` on the node names the entry to remove. The official controller removes all of them.
 - An entry for a part of a node's pod CIDR stays, and the node gets an event. The official controller removes it.
 - Each address family of `spec.podCIDRs` that `route.cluster_cidrs` contains gets a route. The first reconcile starts at once.
@@ -186,8 +192,8 @@ controller, relative to the zone, with these differences:
 - A host name in the status of a Service of type LoadBalancer, as with a network load balancer, gets a `CNAME` record.
 - A pod of a headless Service that has a host name has records of its own, as Kubernetes' DNS specification says, and is the target
   of `SRV` records. With `pvtz.nodes = true`, nodes have `A` and `AAAA` records. The official controller has neither.
-- `PTR` records are in the same zone, as those of the official controller, for every address that a Service or a named pod has; the
-  official controller writes one for each Service. IPv6 addresses are written in full.
+- `PTR` records are in the same zone, as those of the official controller, for every address that a Service or a named pod
+  has. The official controller writes one for each Service. IPv6 addresses are written in full.
 - Services whose endpoints are not known keep their records. No record is removed when the controller is switched off, or when it
   gets another zone.
 

@@ -28,14 +28,14 @@ pub fn introduction() -> String {
         "# Annotations of Services\n\n[中文](../zh/reference/annotations.md)\n\nFor developers who write a Service.\n\n\
          Keys start with `{PREFIX}` unless they are written out. `{LEGACY_PREFIX}` counts where the current key is absent.\n\
          An empty value means that the annotation is not set.\n\n\
-         When: A always; C only at creation; I at creation, later only compared; L on load balancers of ours, and on\n\
-         those named by `id` only with `force-override-listeners`; B always, with every change of nodes and endpoints.\n\n\
-         Removed, what holds once the annotation is taken away: `default`, as on a load balancer that never had it; `stays`, its\n\
-         last value until another one is stated; `fixed`, what the load balancer was made with.\n\n\
-         Source, where the allowed values are defined: the documentation of this parameter of the API (`CreateLoadBalancer`, and\n\
-         the actions that create listeners and server groups), the official controller, Kubernetes, or this program.\n\n\
-         A new listener gets the settings of every feature that is stated, also of one that is off: the URI, domain, method\n\
-         and codes of an HTTP health check, a drain time, details of the PROXY protocol. A listener that exists gets them\n\
+         When: A always; C only at creation; I at creation, later only compared. L: on load balancers of ours, and on\n\
+         those named by `id` only with `force-override-listeners`. B: always, with every change of nodes and endpoints.\n\n\
+         Removed, what holds once the annotation is taken away. `default`: as on a load balancer that never had it. `stays`: its\n\
+         last value until another one is stated. `fixed`: what the load balancer was made with.\n\n\
+         Source, where the allowed values are defined: the official controller, Kubernetes, this program, or a parameter of the API.\n\
+         That is documented with `CreateLoadBalancer` and the actions that create listeners and server groups.\n\n\
+         A new listener gets the settings of every feature that is stated, also of one that is off. Such are the URI, domain, method\n\
+         and codes of an HTTP health check, a drain time, and details of the PROXY protocol. A listener that exists gets them\n\
          when its feature is switched on.\n"
     )
 }
