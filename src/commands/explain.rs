@@ -194,7 +194,7 @@ impl Explanation {
         (config, origin): (&Config, &Origin),
         key: &ObjectKey,
     ) -> Result<Vec<PlanLine>, String> {
-        let balancer = |kind| service::explain(kind, clients, config, key).map_err(|fault| fault.to_string());
+        let balancer = |kind| service::plan(kind, clients, config, Some(key)).map_err(|fault| fault.to_string());
         let (lines, details) = match row.name() {
             service::NAME => balancer(LoadBalancerKind::Classic).await?,
             service::NLB => balancer(LoadBalancerKind::Network).await?,

@@ -9,20 +9,17 @@
 //! One look deletes nothing: with `--delete`, what is still an orphan at a second look is deleted.
 
 use std::collections::BTreeSet;
-use std::fmt::{self, Write};
-use std::ops::Deref;
-use std::sync::Arc;
+use std::fmt::Write;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde::Serialize;
 
 use super::connect::connect;
 use super::{CommandError, CommandResult, Ended, print_findings, runtime};
 use crate::cli::OutputFormat;
 use crate::config::Config;
 use crate::controllers::Clients;
-use crate::controllers::orphan::{Orphan, Orphans};
+use crate::controllers::orphan::{Leftover, Orphans};
 use crate::controllers::registry::CONTROLLERS;
 use crate::fence::fence;
 use crate::plan::provenance::{Provenance, Unclaimed};
@@ -34,40 +31,6 @@ pub(super) struct Deletion {
     pub(super) ids: BTreeSet<String>,
     /// Between the two looks.
     pub(super) pause: Duration,
-}
-
-/// Something that a controller left.
-#[derive(Clone, Debug)]
-pub(super) struct Leftover(Arc<dyn Orphan>);
-
-impl Deref for Leftover {
-    type Target = dyn Orphan;
-
-    fn deref(&self) -> &Self::Target {
-        &*self.0
-    }
-}
-
-impl PartialEq for Leftover {
-    fn eq(&self, other: &Self) -> bool {
-        (self.kind(), self.fields()) == (other.kind(), other.fields())
-    }
-}
-
-impl Serialize for Leftover {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = self.fields();
-        if let Value::Object(fields) = &mut fields {
-            fields.insert("kind".to_owned(), self.kind().into());
-        }
-        fields.serialize(serializer)
-    }
-}
-
-impl fmt::Display for Leftover {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
 }
 
 /// Something that is not deleted, or only if a person names it.
@@ -146,7 +109,6 @@ impl Findings {
     fn add(&mut self, Orphans { found, problems }: Orphans) {
         self.problems.extend(problems);
         for Unclaimed { what, provenance } in found {
-            let what = Leftover(what);
             match provenance {
                 Provenance::ThisCluster => self.orphans.push(what),
                 Provenance::Unproven(why) => self.unproven.push(Doubtful { what, why }),

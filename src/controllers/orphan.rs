@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::Store;
@@ -22,34 +24,83 @@ pub(super) const PAUSE: Duration = Duration::from_secs(3);
 /// Most looks at one deletion; what exists after them is reported.
 pub(super) const LOOKS: usize = 100;
 
-/// Something with the marks of a cluster and without an owner. Its text is one line for the user.
-pub trait Orphan: fmt::Debug + fmt::Display + Send + Sync {
+/// Something with the marks of a cluster and without an owner. Its text is one line for the user; its fields are all that is
+/// known of it, with the cloud's `id` of it, by which a person can name it.
+pub(super) trait Orphan: fmt::Debug + fmt::Display + Serialize + Send + Sync + 'static {
     /// What it is, for scripts.
-    fn kind(&self) -> &'static str;
-
-    /// The cloud's id of it, by which a person can name it.
-    fn id(&self) -> &str;
-
-    /// All that is known of it, as an object.
-    fn fields(&self) -> Value;
+    const KIND: &'static str;
 
     /// Deletes it, with what belongs to it alone. Ends when it is gone; the error is a text for the user.
+    fn delete(&self, cloud: &CloudClient, fence: &Fence) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// An [`Orphan`] of whatever kind.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Leftover {
+    /// What it is, and all that is known of it.
+    pub fields: Value,
+    #[serde(skip)]
+    text: String,
+    #[serde(skip)]
+    what: Arc<dyn Delete>,
+}
+
+trait Delete: fmt::Debug + Send + Sync {
     fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>>;
+}
+
+impl<T: Orphan> Delete for T {
+    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
+        Orphan::delete(self, cloud, fence).boxed()
+    }
+}
+
+impl Leftover {
+    fn of<T: Orphan>(what: T) -> Self {
+        let (mut fields, text) = (json!(what), what.to_string());
+        fields["kind"] = T::KIND.into();
+        Self { fields, text, what: Arc::new(what) }
+    }
+
+    /// The cloud's id of it.
+    pub fn id(&self) -> &str {
+        self.fields["id"].as_str().unwrap_or_default()
+    }
+
+    /// Deletes it, with what belongs to it alone.
+    ///
+    /// # Errors
+    /// It may still be there; why, in words for the user.
+    pub async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), String> {
+        self.what.delete(cloud, fence).await
+    }
+}
+
+impl PartialEq for Leftover {
+    fn eq(&self, other: &Self) -> bool {
+        self.fields == other.fields
+    }
+}
+
+impl fmt::Display for Leftover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 /// What one controller left.
 #[derive(Debug, Default)]
 pub struct Orphans {
     /// What was found.
-    pub found: Vec<Unclaimed<Arc<dyn Orphan>>>,
+    pub found: Vec<Unclaimed<Leftover>>,
     /// What could not be judged, and why, in words.
     pub problems: Vec<String>,
 }
 
 impl Orphans {
-    pub(super) fn add<T: Orphan + 'static>(&mut self, found: impl IntoIterator<Item = Unclaimed<T>>) {
-        let found = found.into_iter();
-        self.found.extend(found.map(|one| one.map(|what| Arc::new(what) as Arc<dyn Orphan>)));
+    pub(super) fn add<T: Orphan>(&mut self, found: impl IntoIterator<Item = Unclaimed<T>>) {
+        self.found.extend(found.into_iter().map(|one| one.map(Leftover::of)));
     }
 }
 

@@ -20,8 +20,8 @@ mod access;
 
 pub use self::access::{CloudAccess, EVERY_VERSION, IsNeeded, KubernetesAccess, Minors, WatchedKind};
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt};
 
 use super::orphan::Orphans;
 use super::{Clients, Context, node, pvtz, route, service, volume};
@@ -189,7 +189,8 @@ pub static CONTROLLERS: [Controller; 6] = [
         run: |context| service::run(context).boxed(),
         when_off: None,
         preview: |clients, config, only| {
-            async move { service::plan(clients, config, only).await.map_err(|fault| fault.to_string()) }.boxed()
+            let plan = service::plan(LoadBalancerKind::Classic, clients, config, only);
+            plan.map_ok(|(lines, _)| lines).map_err(|fault| fault.to_string()).boxed()
         },
         orphans: Some(|clients, config| service::orphans(clients, config).boxed()),
         declines: |config, subject| for_other(LoadBalancerKind::Classic, config, subject),
@@ -214,7 +215,8 @@ pub static CONTROLLERS: [Controller; 6] = [
         run: |context| service::run_nlb(context).boxed(),
         when_off: None,
         preview: |clients, config, only| {
-            async move { service::plan_nlb(clients, config, only).await.map_err(|fault| fault.to_string()) }.boxed()
+            let plan = service::plan(LoadBalancerKind::Network, clients, config, only);
+            plan.map_ok(|(lines, _)| lines).map_err(|fault| fault.to_string()).boxed()
         },
         orphans: Some(|clients, config| service::nlb_orphans(clients, config).boxed()),
         declines: |config, subject| for_other(LoadBalancerKind::Network, config, subject),

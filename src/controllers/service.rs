@@ -43,7 +43,6 @@ use tracing::info;
 use self::account_check::AccountCheck;
 use self::clb::ClassicProduct;
 use self::drift::DriftSchedule;
-use self::dry_run::ServicePlan;
 use self::engine::Engine;
 pub use self::explain::{ServiceDetails, declines, unhandled};
 pub use self::lint::{Linted, help, lint};
@@ -166,37 +165,20 @@ async fn run_term<P: Product>(context: &Context, views: &Views, product: P, miss
     }
 }
 
-/// The plan for all Services, or for one; waits until the watches are filled.
+/// The plan for all Services, or for one with its desired and observed state; waits until the watches are filled.
 ///
 /// # Errors
 /// The cloud did not answer.
-pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Vec<PlanLine>, Fault> {
-    plan_product(classic(clients), clients, config, only).await.map(|plan| plan.lines)
-}
-
-/// The same of network load balancers.
-///
-/// # Errors
-/// The cloud did not answer.
-pub async fn plan_nlb(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Vec<PlanLine>, Fault> {
-    plan_product(network(clients), clients, config, only).await.map(|plan| plan.lines)
-}
-
-/// The plan for one Service, with its desired and observed state.
-///
-/// # Errors
-/// The cloud did not answer.
-pub async fn explain(
+pub async fn plan(
     kind: LoadBalancerKind,
     clients: &Clients,
     config: &Config,
-    key: &ObjectKey,
+    only: Option<&ObjectKey>,
 ) -> Result<(Vec<PlanLine>, ServiceDetails), Fault> {
-    let plan = match kind {
-        LoadBalancerKind::Classic => plan_product(classic(clients), clients, config, Some(key)).await?,
-        LoadBalancerKind::Network => plan_product(network(clients), clients, config, Some(key)).await?,
-    };
-    Ok((plan.lines, plan.details))
+    match kind {
+        LoadBalancerKind::Classic => plan_product(classic(clients), clients, config, only).await,
+        LoadBalancerKind::Network => plan_product(network(clients), clients, config, only).await,
+    }
 }
 
 fn classic(clients: &Clients) -> ClassicProduct {
@@ -212,7 +194,7 @@ async fn plan_product<P: Product>(
     clients: &Clients,
     config: &Config,
     only: Option<&ObjectKey>,
-) -> Result<ServicePlan, Fault> {
+) -> Result<(Vec<PlanLine>, ServiceDetails), Fault> {
     let Clients { cluster, cloud, location } = clients;
     let location = Arc::new(location.clone());
     let connections = Connections { cluster, cloud, location: &location };
@@ -223,11 +205,11 @@ async fn plan_product<P: Product>(
     let preparer = connections.preparer(product, views, states);
     let Some(key) = only else {
         let lines = dry_run::plan(&preparer, cluster, &settings).await?;
-        return Ok(ServicePlan { lines, ..ServicePlan::default() });
+        return Ok((lines, ServiceDetails::default()));
     };
     match preparer.views.services.store.get(key) {
         Some(service) => dry_run::plan_service(&preparer, cluster, &settings, service).await,
-        None => Ok(ServicePlan::default()),
+        None => Ok(Default::default()),
     }
 }
 

@@ -211,7 +211,7 @@ pub(crate) async fn judged(testbed: &Testbed, controllers: &[&str], more: &str) 
     for find in CONTROLLERS.iter().filter_map(|row| row.orphans) {
         let listed = find(&clients, &config).await;
         problems.extend(listed.problems);
-        found.extend(listed.found.iter().map(|one| one.what.fields()));
+        found.extend(listed.found.iter().map(|one| one.what.fields.clone()));
     }
     limit(listed);
     (found, problems)

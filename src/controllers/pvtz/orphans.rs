@@ -1,9 +1,5 @@
 //! Records of this cluster whose Service or node does not exist, for `gc`.
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use serde_json::{Value, json};
-
 use super::{NAME, Watches, read};
 use crate::alibaba::{CloudClient, Fault};
 use crate::config::Config;
@@ -38,23 +34,10 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
 }
 
 impl Orphan for OrphanedRecord {
-    fn kind(&self) -> &'static str {
-        "record"
-    }
+    const KIND: &'static str = "record";
 
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn fields(&self) -> Value {
-        json!(self)
-    }
-
-    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
-        async move {
-            let text = |fault: Fault| fault.to_string();
-            cloud.pvtz.delete_record(&permit(fence).map_err(text)?, &self.id).await.map_err(text)
-        }
-        .boxed()
+    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), String> {
+        let text = |fault: Fault| fault.to_string();
+        cloud.pvtz.delete_record(&permit(fence).map_err(text)?, &self.id).await.map_err(text)
     }
 }

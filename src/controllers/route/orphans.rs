@@ -1,9 +1,5 @@
 //! Route entries whose node does not exist, for `gc`.
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use serde_json::{Value, json};
-
 use super::tables;
 use crate::alibaba::{CloudClient, Fault};
 use crate::config::Config;
@@ -39,19 +35,9 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
 }
 
 impl Orphan for OrphanedRoute {
-    fn kind(&self) -> &'static str {
-        "route"
-    }
+    const KIND: &'static str = "route";
 
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn fields(&self) -> Value {
-        json!(self)
-    }
-
-    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
+    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), String> {
         let item = RouteItem {
             table_id: self.table.clone(),
             destination: self.destination,
@@ -59,12 +45,9 @@ impl Orphan for OrphanedRoute {
             name: String::new(),
             description: String::new(),
         };
-        async move {
-            let text = |fault: Fault| fault.to_string();
-            let permit = permit(fence).map_err(text)?;
-            let failed = cloud.vpc.delete_route_entries(&permit, &[item]).await.map_err(text)?;
-            failed.first().map_or(Ok(()), |item| Err(format!("{} [{}]", item.message, item.code)))
-        }
-        .boxed()
+        let text = |fault: Fault| fault.to_string();
+        let permit = permit(fence).map_err(text)?;
+        let failed = cloud.vpc.delete_route_entries(&permit, &[item]).await.map_err(text)?;
+        failed.first().map_or(Ok(()), |item| Err(format!("{} [{}]", item.message, item.code)))
     }
 }

@@ -6,8 +6,7 @@ mod placements;
 mod reads;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use litemap::LiteMap;
@@ -22,19 +21,16 @@ use crate::alibaba::slb::Slb;
 use crate::alibaba::vpc::{VSwitch, Vpc};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::plan::clb::apply::CreationAnswer;
-use crate::plan::clb::desire;
 use crate::plan::clb::desired::ClassicModel;
 use crate::plan::clb::model::ListenerKey;
 use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance, ObservedListener};
 use crate::plan::clb::operation::{Operation, Plan};
-use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
+use crate::plan::inputs::NodeView;
 use crate::plan::location::CloudLocation;
-use crate::plan::service::backends::KnownNodes;
 use crate::plan::service::goal;
 use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::operation::Part;
 use crate::plan::service::ownership::Owner;
-use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::zones;
 
 /// The API of classic load balancers, and what saves calls to it.
@@ -72,15 +68,6 @@ impl Product for ClassicProduct {
     const CONTROLLER: &'static str = super::NAME;
     const COMPONENT: &'static str = "service-controller";
     const KIND: LoadBalancerKind = LoadBalancerKind::Classic;
-
-    fn attached_pods(
-        service: &ServiceView,
-        nodes: &dyn KnownNodes,
-        endpoints: &EndpointsView,
-        settings: &ServiceSettings,
-    ) -> BTreeSet<IpAddr> {
-        desire::addresses_to_resolve(service, nodes, endpoints, settings)
-    }
 
     fn apply(observed: &mut Observed, operation: &Operation, answer: &CreationAnswer) {
         observed.apply(operation, answer);

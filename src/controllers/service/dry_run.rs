@@ -33,13 +33,6 @@ fn note(text: impl Display) -> Line {
     (LineKind::Note, false, text.to_string())
 }
 
-/// One Service, and its load balancer.
-#[derive(Debug, Default)]
-pub(super) struct ServicePlan {
-    pub(super) lines: Vec<PlanLine>,
-    pub(super) details: ServiceDetails,
-}
-
 /// The steps for all Services. A Service that asks for what cannot be is a line of its own.
 ///
 /// # Errors
@@ -51,7 +44,7 @@ pub(super) async fn plan<P: Product>(
 ) -> Result<Vec<PlanLine>, Fault> {
     let mut lines = Vec::new();
     for service in preparer.views.services.store.all().iter() {
-        lines.extend(plan_service(preparer, cluster, settings, service.clone()).await?.lines);
+        lines.extend(plan_service(preparer, cluster, settings, service.clone()).await?.0);
     }
     Ok(lines)
 }
@@ -65,13 +58,13 @@ pub(super) async fn plan_service<P: Product>(
     cluster: &Cluster,
     settings: &Arc<ServiceSettings>,
     service: Arc<ServiceView>,
-) -> Result<ServicePlan, Fault> {
+) -> Result<(Vec<PlanLine>, ServiceDetails), Fault> {
     let object = service.key.to_string();
     let mut details = ServiceDetails::default();
     let lines = plan_one(preparer, cluster, (settings, service), &mut details).await?;
     let controller = P::CONTROLLER;
     let line = |(kind, destroys, text)| PlanLine { controller, object: object.clone(), text, destroys, kind };
-    Ok(ServicePlan { lines: lines.into_iter().map(line).collect(), details })
+    Ok((lines.into_iter().map(line).collect(), details))
 }
 
 async fn plan_one<P: Product>(

@@ -27,7 +27,7 @@ const MANY_REFUSED: usize = 3;
 const STRIDE: usize = 5;
 
 /// What came of a plan.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Execution<M: OperationModel> {
     /// Steps that the cloud confirmed, as the plan prints them.
     pub(crate) done: Vec<String>,
@@ -44,21 +44,6 @@ pub(crate) struct Execution<M: OperationModel> {
     pub(crate) put_off: bool,
     /// What was decided on the way, for the user: which vSwitch was full, for example.
     pub(crate) remarks: Vec<String>,
-}
-
-impl<M: OperationModel> Default for Execution<M> {
-    fn default() -> Self {
-        Self {
-            done: Vec::new(),
-            deleted: 0,
-            changes_balancer: false,
-            failures: Failures::default(),
-            uncertain: Vec::new(),
-            refused_backends: Vec::new(),
-            put_off: false,
-            remarks: Vec::new(),
-        }
-    }
 }
 
 /// Steps that were not done, as the plan prints them.

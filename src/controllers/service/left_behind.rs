@@ -7,9 +7,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::creations::Made;
@@ -171,20 +170,16 @@ impl<P: Product> fmt::Display for LeftBehind<P> {
     }
 }
 
+impl<P: Product> Serialize for LeftBehind<P> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        json!({ "id": self.id, "service": self.service.key.to_string(), "steps": self.steps }).serialize(serializer)
+    }
+}
+
 impl<P: Product> Orphan for LeftBehind<P> {
-    fn kind(&self) -> &'static str {
-        "left_behind"
-    }
+    const KIND: &'static str = "left_behind";
 
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn fields(&self) -> Value {
-        json!({ "id": self.id, "service": self.service.key.to_string(), "steps": self.steps })
-    }
-
-    fn delete<'a>(&'a self, _cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
-        self.remove(fence).boxed()
+    async fn delete(&self, _: &CloudClient, fence: &Fence) -> Result<(), String> {
+        self.remove(fence).await
     }
 }

@@ -7,8 +7,6 @@ mod perform;
 mod placement;
 mod reads;
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,19 +20,17 @@ use crate::alibaba::nlb::{ListedGroup, Nlb as Api};
 use crate::alibaba::vpc::Vpc;
 use crate::alibaba::{CloudClient, Fault};
 use crate::config::Config;
-use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
+use crate::plan::inputs::NodeView;
 use crate::plan::location::CloudLocation;
-use crate::plan::nlb::desire;
 use crate::plan::nlb::desired::NetworkModel;
 use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::observed::{Answer, Observed, ObservedInstance, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Plan, Step};
-use crate::plan::service::backends::KnownNodes;
 use crate::plan::service::goal;
 use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::operation::Part;
 use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, Owner};
-use crate::plan::service::settings::{ServiceOptions, ServiceSettings, state_enough_zones};
+use crate::plan::service::settings::{ServiceOptions, state_enough_zones};
 
 /// The API of network load balancers, and of what they use.
 #[derive(Debug)]
@@ -87,15 +83,6 @@ impl Product for NetworkProduct {
             backend_batch_size: MOST_SERVERS,
             ..config.service.clone()
         }
-    }
-
-    fn attached_pods(
-        service: &ServiceView,
-        nodes: &dyn KnownNodes,
-        endpoints: &EndpointsView,
-        settings: &ServiceSettings,
-    ) -> BTreeSet<IpAddr> {
-        desire::addresses_to_resolve(service, nodes, endpoints, settings)
     }
 
     fn apply(observed: &mut Observed, operation: &Operation, answer: &Answer) {

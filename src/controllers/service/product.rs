@@ -18,11 +18,11 @@ use crate::alibaba::{Fault, Priority};
 use crate::config::Config;
 use crate::fence::Permit;
 use crate::plan::digest;
-use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
+use crate::plan::inputs::NodeView;
 use crate::plan::service::applied::{self, Applied};
-use crate::plan::service::backends::KnownNodes;
 use crate::plan::service::desired::{Desired, ProductModel};
 use crate::plan::service::goal::Goal;
+use crate::plan::service::group_diff::GroupModel;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::{DesiredGroup, ObservedGroup};
 use crate::plan::service::observed::ObservedModel;
@@ -30,14 +30,14 @@ use crate::plan::service::operation::Operation;
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::{ScopedProblems, ServiceProblem};
-use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
+use crate::plan::service::settings::ServiceOptions;
 use crate::plan::service::steps::{Plan, Step};
 use crate::plan::service::unready::UnreadyNodes;
 
 /// One load balancer product. Functions without `self` are pure.
 pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// What is planned without a look at the cloud.
-    type Model: ProductModel<Observed = Self::Observed>;
+    type Model: GroupModel<Observed = Self::Observed>;
     /// The observed state in the cloud.
     type Observed: ObservedModel + Send + Sync;
     /// What the cloud answers to a write.
@@ -54,14 +54,6 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     fn options(config: &Config) -> ServiceOptions {
         config.service.clone()
     }
-
-    /// Addresses of pods that become backends themselves, and whose network interface must be known.
-    fn attached_pods(
-        service: &ServiceView,
-        nodes: &dyn KnownNodes,
-        endpoints: &EndpointsView,
-        settings: &ServiceSettings,
-    ) -> BTreeSet<IpAddr>;
 
     /// Applies an operation that succeeded to the observed state.
     fn apply(observed: &mut Self::Observed, operation: &Operation<Self::Model>, answer: &Self::Answer);

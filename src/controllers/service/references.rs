@@ -99,7 +99,7 @@ impl Resolver {
         let (endpoints, waiting_pods) =
             admitted.map_or((endpoints, 0), |(admitted, waiting)| (Arc::new(admitted), waiting));
         let nodes = self.candidates.for_service(&service.key);
-        let attached = P::attached_pods(service, &nodes, &endpoints, settings);
+        let attached = Goal::<P::Model>::addresses_to_resolve(service, &nodes, &endpoints, settings);
         let mut found = References {
             nodes,
             endpoints,

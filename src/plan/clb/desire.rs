@@ -9,16 +9,14 @@ mod listeners;
 mod source_ranges;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use self::listeners::PortReader;
 use super::annotations::{Annotations, Name};
 use super::desired::{ClassicExtra, Desired};
 use super::model::{ListenerField as Field, ListenerKey, Protocol};
-use crate::plan::inputs::{EndpointsView, ServiceView};
+use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::{AnnotationName, Applies, parse};
-use crate::plan::service::backends::Inputs;
-use crate::plan::service::backends::{self, AddressFamily, BackendRules, KnownNodes};
+use crate::plan::service::backends::{AddressFamily, BackendRules, Inputs};
 use crate::plan::service::desire;
 use crate::plan::service::desired::Sources;
 use crate::plan::service::handling::is_inherited;
@@ -84,19 +82,12 @@ fn scope_of(name: Name, wanted: &BTreeSet<ListenerKey>, service: &ServiceView) -
     }
 }
 
-/// Addresses of pods whose network interfaces must be looked up before [`desire`] can attach them.
-pub fn addresses_to_resolve(
-    service: &ServiceView,
-    nodes: &dyn KnownNodes,
-    endpoints: &EndpointsView,
-    settings: &ServiceSettings,
-) -> BTreeSet<IpAddr> {
-    let rules = backend_rules(service, &parse(service), settings);
-    backends::addresses_to_resolve(&rules, &service.ports, nodes, endpoints)
-}
-
 /// What the annotations say of backends.
-fn backend_rules(service: &ServiceView, annotations: &Annotations, settings: &ServiceSettings) -> BackendRules {
+pub(super) fn backend_rules(
+    service: &ServiceView,
+    annotations: &Annotations,
+    settings: &ServiceSettings,
+) -> BackendRules {
     let is = |name, value| annotations.is(name, value);
     let ipv6 = is(Name::BackendIpVersion, "ipv6") && is(Name::IpVersion, "ipv6") && settings.service.ipv6;
     let family = if ipv6 { AddressFamily::V6 } else { AddressFamily::V4 };

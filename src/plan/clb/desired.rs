@@ -17,7 +17,7 @@ use crate::plan::service::zones;
 pub type Desired = desired::Desired<ClassicModel>;
 
 /// Classic load balancers, for what all products do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassicModel;
 
 /// What only classic load balancers have.

@@ -5,7 +5,7 @@ use super::diff::access_list;
 use super::diff::instance::charge_differs;
 use super::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use super::observed::{Observed, ObservedInstance, PendingCharge};
-use crate::plan::service::ownership::{Owner, is_mark};
+use crate::plan::service::observed::ObservedModel;
 
 /// What must still be read before a diff means anything. Groups' names come first; see [`Observed::groups`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Desired {
         let mut needs = MissingReads {
             instance: observed.instance.as_ref().is_some_and(unsure),
             listeners: (self.manage_listeners || self.has_stale_group(observed)) && observed.listeners.is_none(),
-            group_backends: groups_to_read(&self.owner, self.reuse.is_some(), observed),
+            group_backends: observed.groups_to_read(&self.owner, self.reuse.is_some()),
             access_list: access_list::unread(self, observed).then(|| self.owner.access_list_name()),
             ..MissingReads::default()
         };
@@ -83,15 +83,4 @@ impl Desired {
         needs.certificates.dedup();
         needs
     }
-}
-
-/// Groups whose backends decide something: ours, and on a user's load balancer the users'.
-pub(super) fn groups_to_read(owner: &Owner, reused: bool, observed: &Observed) -> Vec<String> {
-    observed
-        .groups
-        .iter()
-        .filter(|(_, group)| group.backends.is_none())
-        .filter(|(_, group)| owner.owns_group(&group.name) || (reused && !is_mark(&group.name)))
-        .map(|(id, _)| id.clone())
-        .collect()
 }

@@ -7,12 +7,13 @@ use super::diff::access_list;
 use super::diff::groups::clear_all;
 use super::diff::listeners::forwards_to;
 use super::model::{ListenerKey, Protocol};
-use super::needs::{MissingReads, groups_to_read};
+use super::needs::MissingReads;
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Own, Plan, Step};
 use crate::plan::service::handling::Departure;
 use crate::plan::service::instance_diff::{Fate, marks_on};
 use crate::plan::service::management::MARKS;
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{Owner, UNPROTECTED_TAG};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
@@ -25,7 +26,7 @@ pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed)
     }
     MissingReads {
         listeners: observed.listeners.is_none(),
-        group_backends: groups_to_read(owner, true, observed),
+        group_backends: observed.groups_to_read(owner, true),
         ..MissingReads::default()
     }
 }

@@ -9,16 +9,14 @@ mod instance;
 mod ports;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use self::ports::PortReader;
 use super::annotations::{Annotations, Field, Name};
 use super::desired::{Desired, NetworkExtra};
 use super::model::Protocol;
-use crate::plan::inputs::{EndpointsView, ServiceView};
+use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::{AnnotationName, Applies, parse};
-use crate::plan::service::backends::Inputs;
-use crate::plan::service::backends::{self, AddressFamily, BackendRules, KnownNodes};
+use crate::plan::service::backends::{AddressFamily, BackendRules, Inputs};
 use crate::plan::service::desire;
 use crate::plan::service::desired::Sources;
 use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, Owner};
@@ -70,19 +68,12 @@ fn scope_of(name: Name, wanted: &BTreeSet<(u16, Protocol)>, service: &ServiceVie
     }
 }
 
-/// Addresses of pods whose network interfaces must be looked up before [`desire`] can attach them.
-pub fn addresses_to_resolve(
-    service: &ServiceView,
-    nodes: &dyn KnownNodes,
-    endpoints: &EndpointsView,
-    settings: &ServiceSettings,
-) -> BTreeSet<IpAddr> {
-    let rules = backend_rules(service, &parse(service), settings);
-    backends::addresses_to_resolve(&rules, &service.ports, nodes, endpoints)
-}
-
 /// What the annotations say of backends.
-fn backend_rules(service: &ServiceView, annotations: &Annotations, settings: &ServiceSettings) -> BackendRules {
+pub(super) fn backend_rules(
+    service: &ServiceView,
+    annotations: &Annotations,
+    settings: &ServiceSettings,
+) -> BackendRules {
     let is = |name, value| annotations.is(name, value);
     let ipv6 = is(Name::IpVersion, "DualStack") && settings.service.ipv6;
     let family = match annotations.get(Name::BackendIpVersion) {

@@ -13,7 +13,7 @@ use crate::plan::service::settings::VSwitchChoice;
 pub type Desired = desired::Desired<NetworkModel>;
 
 /// Network load balancers, for what all products do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkModel;
 
 /// What only network load balancers have.

@@ -7,7 +7,7 @@ use super::model::{ListenerKey, Protocol};
 use super::observed::Observed;
 use crate::plan::service::applied;
 use crate::plan::service::model::GroupRef;
-use crate::plan::service::ownership::{Owner, is_mark};
+use crate::plan::service::observed::ObservedModel;
 
 /// What must still be read before a diff means anything. Groups' names come first; see [`Observed::groups`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Desired {
             _ => None,
         });
         let mut needs =
-            MissingReads { group_backends: groups_to_read(&self.owner, observed), ..MissingReads::default() };
+            MissingReads { group_backends: observed.groups_to_read(&self.owner, true), ..MissingReads::default() };
         let ours = observed.security_groups.iter().flatten().find(|group| self.owner.owns_tagged(&group.tags));
         needs.rules_of = ours.filter(|group| group.rules.is_none()).map(|group| group.id.clone());
         let former = applied::groups(&self.applied).filter(|id| !observed.groups.contains_key(*id)).cloned();
@@ -89,14 +89,4 @@ impl Desired {
 pub(super) fn groups_of_users(reused: bool, observed: &Observed) -> impl Iterator<Item = String> {
     let used = observed.listeners.iter().flatten().map(|(_, listener)| &listener.group_id);
     used.filter(move |id| reused && !id.is_empty() && !observed.groups.contains_key(*id)).cloned()
-}
-
-/// Groups whose backends decide something: all that are known, as only those with our tags and those that the Service names
-/// are.
-pub(super) fn groups_to_read(owner: &Owner, observed: &Observed) -> Vec<String> {
-    let unread = observed.groups.iter().filter(|(_, group)| group.backends.is_none());
-    unread
-        .filter(|(_, group)| owner.owns_group(&group.name) || !is_mark(&group.name))
-        .map(|(id, _)| id.clone())
-        .collect()
 }

@@ -1,6 +1,6 @@
 //! What this product brings to what all products do.
 
-use super::annotations::Name;
+use super::annotations::{Annotations, Name};
 use super::desired::{Desired, DesiredAccess, DesiredInstance, DesiredListener, NetworkExtra, NetworkModel};
 use super::needs::MissingReads;
 use super::observed::Observed;
@@ -8,10 +8,9 @@ use super::operation::Plan;
 use super::{desire, diff, origins, status, teardown};
 use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
 use crate::plan::service::applied;
-use crate::plan::service::backends::Inputs;
+use crate::plan::service::backends::{BackendRules, Inputs};
 use crate::plan::service::desired::{ProductModel, Removal};
 use crate::plan::service::goal::Goal;
-use crate::plan::service::group_diff;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
@@ -34,6 +33,10 @@ impl ProductModel for NetworkModel {
         Owner::of_network_load_balancer(service, settings)
     }
 
+    fn backend_rules(service: &ServiceView, annotations: &Annotations, settings: &ServiceSettings) -> BackendRules {
+        desire::backend_rules(service, annotations, settings)
+    }
+
     fn desire(inputs: &Inputs<'_>) -> Desired {
         desire::desire(inputs)
     }
@@ -44,10 +47,6 @@ impl ProductModel for NetworkModel {
 
     fn diff(desired: &Desired, observed: &Observed) -> Plan {
         diff::diff(desired, observed)
-    }
-
-    fn follow(desired: &Desired, observed: &Observed) -> Plan {
-        group_diff::follow(desired, observed, true)
     }
 
     fn teardown(removal: &Removal, observed: &Observed) -> Plan {

@@ -5,7 +5,7 @@
 
 use super::diff::access;
 use super::model::ListenerKey;
-use super::needs::{MissingReads, groups_of_users, groups_to_read};
+use super::needs::{MissingReads, groups_of_users};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Own, Plan};
 use crate::plan::service::groups::still_used;
@@ -13,6 +13,7 @@ use crate::plan::service::groups::{BackendPlanner, GroupReferences};
 use crate::plan::service::handling::Departure;
 use crate::plan::service::instance_diff::{Fate, marks_on};
 use crate::plan::service::management::MARKS;
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::steps::Target;
 
@@ -27,7 +28,7 @@ pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed)
     MissingReads {
         listeners: stays && observed.instance.is_some() && observed.listeners.is_none(),
         named_groups: named.cloned().chain(groups_of_users(departure.reuse.is_some(), observed)).collect(),
-        group_backends: groups_to_read(owner, observed),
+        group_backends: observed.groups_to_read(owner, true),
         former: former(owner, observed).filter(|id| !observed.former.contains_key(*id)).cloned().collect(),
         security_groups: observed.security_groups.is_none(),
         ..MissingReads::default()

@@ -45,6 +45,13 @@ pub trait ProductModel: OperationModel<ListenerKey: Into<Target>> {
     /// Who asks.
     fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner;
 
+    /// What the annotations say of backends.
+    fn backend_rules(
+        service: &ServiceView,
+        annotations: &Annotations<Self::Name>,
+        settings: &ServiceSettings,
+    ) -> BackendRules;
+
     /// The desired state of a managed Service.
     fn desire(inputs: &Inputs<'_>) -> Desired<Self>;
 
@@ -53,9 +60,6 @@ pub trait ProductModel: OperationModel<ListenerKey: Into<Target>> {
 
     /// The steps to the desired state.
     fn diff(desired: &Desired<Self>, observed: &Self::Observed) -> Plan<Self>;
-
-    /// Those of the steps that only keep the backends of existing server groups in sync.
-    fn follow(desired: &Desired<Self>, observed: &Self::Observed) -> Plan<Self>;
 
     /// The steps after which nothing of the Service is left.
     fn teardown(removal: &Removal, observed: &Self::Observed) -> Plan<Self>;

@@ -1,12 +1,15 @@
 //! What a Service asks for: its load balancer, or that nothing of it is left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::annotations::parse;
 use super::applied::{self, applied};
-use super::backends::Inputs;
+use super::backends::{self, Inputs, KnownNodes};
 use super::desired::{Desired, ProductModel, Removal};
+use super::group_diff::{self, GroupModel};
 use super::handling::Departure;
 use super::ownership::Owner;
 use super::settings::ServiceSettings;
@@ -56,6 +59,17 @@ impl<M: ProductModel> Goal<M> {
         }))
     }
 
+    /// Addresses of pods whose network interfaces must be looked up before the pods can be attached.
+    pub fn addresses_to_resolve(
+        service: &ServiceView,
+        nodes: &dyn KnownNodes,
+        endpoints: &EndpointsView,
+        settings: &ServiceSettings,
+    ) -> BTreeSet<IpAddr> {
+        let rules = M::backend_rules(service, &parse(service), settings);
+        backends::addresses_to_resolve(&rules, &service.ports, nodes, endpoints)
+    }
+
     /// Whose load balancer it is.
     pub fn owner(&self) -> &Owner {
         match self {
@@ -102,8 +116,11 @@ impl<M: ProductModel> Goal<M> {
     }
 
     /// Those of the steps that only keep the backends of existing server groups in sync.
-    pub fn follow(&self, observed: &M::Observed) -> Plan<M> {
-        self.desired().map(|desired| M::follow(desired, observed)).unwrap_or_default()
+    pub(crate) fn follow(&self, observed: &M::Observed) -> Plan<M>
+    where
+        M: GroupModel,
+    {
+        self.desired().map(|desired| group_diff::follow(desired, observed, true)).unwrap_or_default()
     }
 
     /// What the status of the Service should say. `elastic` are the elastic addresses bound to the load balancer, if they were

@@ -1,7 +1,6 @@
 //! Whose listeners are, which server groups they need, and which are no longer wanted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 
 use super::annotations::AnnotationName;
 use super::desired::{Desired, ProductModel, node_port};
@@ -46,22 +45,27 @@ pub(crate) fn is_ours<M: ProductModel>(
         || (desired.reuse.is_none() && group.is_some_and(|group| desired.owner.owns_group(&group.name)))
 }
 
-/// Foreign listeners that collide with a wanted one: a note about each that is overridden.
+/// Foreign listeners that collide with a wanted one, which comes from `source`: a note about each that is overridden.
 ///
 /// # Errors
-/// The first one that may not be overridden.
-pub(crate) fn in_the_way<'a, M: ProductModel>(
+/// One of them may not be overridden.
+pub(crate) fn in_the_way<M: ProductModel>(
     desired: &Desired<M>,
-    observed: &'a M::Observed,
+    observed: &M::Observed,
+    (key, source): (M::ListenerKey, &str),
     collides: impl Fn(M::ListenerKey) -> bool,
-) -> Result<Vec<String>, (M::ListenerKey, ListenerFacts<'a>)> {
+) -> Result<Vec<String>, ServiceProblem> {
     let there = observed.listeners().into_iter().flatten().filter(|(other, _)| collides(*other));
     let mut notes = Vec::new();
     for (other, listener) in there.filter(|(_, listener)| !is_ours(desired, observed, listener)) {
-        if !may_override(desired, observed, &listener) {
-            return Err((other, listener));
-        }
         let (force, description) = (M::Name::FORCE_OVERRIDE_LISTENERS.key(), listener.description);
+        if !may_override(desired, observed, &listener) {
+            let rule = format!(
+                "must be a free port: the listener {other} with description {description:?}, which is not ours, is there; \
+                 remove it or choose another port"
+            );
+            return Err(ServiceProblem::invalid(source, key.to_string(), rule));
+        }
         let to = if listener.group_id.is_empty() { "no server group" } else { listener.group_id };
         notes.push(format!(
             "{force}: the listener {other} with description {description:?}, which sent traffic to {to}, is overridden"
@@ -126,15 +130,6 @@ pub(crate) fn in_parts<F: Default>(
         settings => vec![(F::default(), rest), settings],
     };
     parts.into_iter().filter(|(_, reasons)| !reasons.is_empty())
-}
-
-/// A listener that is not ours is where one is wanted.
-pub(crate) fn taken<K: Display>(source: &str, wanted: K, other: K, description: &str) -> ServiceProblem {
-    let rule = format!(
-        "must be a free port: the listener {other} with description {description:?}, which is not ours, is there; remove it \
-         or choose another port"
-    );
-    ServiceProblem::invalid(source, wanted.to_string(), rule)
 }
 
 /// Listeners could not be read: every group counts as used by a listener of ours, so that none is removed.

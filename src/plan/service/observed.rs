@@ -7,7 +7,7 @@ use litemap::LiteMap;
 
 use super::model::{GroupRef, ObservedGroup};
 use super::orphans::TaggedInstance;
-use super::ownership::Owner;
+use super::ownership::{Owner, is_mark};
 use crate::plan::inputs::ObjectKey;
 
 /// What was observed of one load balancer; the default is: there is none.
@@ -64,6 +64,13 @@ pub trait ObservedModel: Clone + Debug + Default {
     fn groups_of_listeners(&self, owner: &Owner) -> BTreeSet<String> {
         let ours = self.listeners().into_iter().flatten().filter(|(_, it)| owner.owns_listener(it.description));
         ours.map(|(_, listener)| listener.group_id.to_owned()).filter(|id| !id.is_empty()).collect()
+    }
+
+    /// Ids of the server groups whose backends decide something and were not read: those of this owner, and those `of_users`.
+    fn groups_to_read(&self, owner: &Owner, of_users: bool) -> Vec<String> {
+        let decides = |group: &ObservedGroup| owner.owns_group(&group.name) || (of_users && !is_mark(&group.name));
+        let unread = self.groups().iter().filter(|(_, group)| group.backends.is_none() && decides(group));
+        unread.map(|(id, _)| id.clone()).collect()
     }
 
     /// Other Services of this cluster that marks of listeners and server groups name.

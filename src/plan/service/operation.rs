@@ -8,7 +8,7 @@ use super::group_operation::{GroupOperation, RefusedBackends, Room};
 use super::model::{Backend, GroupRef};
 
 /// What a product brings to its operations.
-pub trait OperationModel: Clone + Debug + Eq {
+pub trait OperationModel: Clone + Debug + Default + Eq {
     /// What plans call a load balancer.
     const LOAD_BALANCER: &'static str;
     /// Whether nothing is taken out of a group to which a backend cannot be added.

@@ -39,7 +39,7 @@ pub struct Step<M: OperationModel> {
 }
 
 /// Steps in the order in which they must start. Empty if nothing is to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan<M: OperationModel> {
     /// The writes.
     pub steps: Vec<Step<M>>,
@@ -53,19 +53,6 @@ pub struct Plan<M: OperationModel> {
     pub withholds_backends: bool,
     /// Whether it overrides a listener that other Services can override as well.
     pub overrides: bool,
-}
-
-impl<M: OperationModel> Default for Plan<M> {
-    fn default() -> Self {
-        Self {
-            steps: Vec::new(),
-            problems: Vec::new(),
-            warnings: Vec::new(),
-            notes: Vec::new(),
-            withholds_backends: false,
-            overrides: false,
-        }
-    }
 }
 
 impl<M: OperationModel> Plan<M> {

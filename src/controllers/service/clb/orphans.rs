@@ -3,9 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::ClassicProduct;
 use crate::alibaba::{CloudClient, Fault};
@@ -30,7 +28,8 @@ impl ClassicProduct {
 }
 
 /// A classic load balancer whose Service does not exist.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
 pub(in crate::controllers::service) struct ClassicOrphan(pub(in crate::controllers::service) OrphanedInstance);
 
 impl fmt::Display for ClassicOrphan {
@@ -40,38 +39,18 @@ impl fmt::Display for ClassicOrphan {
 }
 
 impl Orphan for ClassicOrphan {
-    fn kind(&self) -> &'static str {
-        "load_balancer"
-    }
+    const KIND: &'static str = "load_balancer";
 
-    fn id(&self) -> &str {
-        &self.0.id
-    }
-
-    fn fields(&self) -> Value {
-        json!(self.0)
-    }
-
-    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
-        delete(cloud, fence, &self.0.id).map(|done| done.map_err(|fault| fault.to_string())).boxed()
+    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), String> {
+        delete(cloud, fence, &self.0.id).await.map_err(|fault| fault.to_string())
     }
 }
 
 impl Orphan for OrphanedAccessList {
-    fn kind(&self) -> &'static str {
-        "access_list"
-    }
+    const KIND: &'static str = "access_list";
 
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn fields(&self) -> Value {
-        json!(self)
-    }
-
-    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
-        delete_access_list(cloud, fence, self).map(|done| done.map_err(|fault| fault.to_string())).boxed()
+    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), String> {
+        delete_access_list(cloud, fence, self).await.map_err(|fault| fault.to_string())
     }
 }
 

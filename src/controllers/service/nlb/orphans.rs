@@ -3,10 +3,7 @@
 
 use std::fmt;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::alibaba::nlb::{GroupFilter, JobState, ListedGroup};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
@@ -33,38 +30,18 @@ impl fmt::Display for NetworkOrphan {
 }
 
 impl Orphan for NetworkOrphan {
-    fn kind(&self) -> &'static str {
-        "load_balancer"
-    }
+    const KIND: &'static str = "load_balancer";
 
-    fn id(&self) -> &str {
-        &self.instance.id
-    }
-
-    fn fields(&self) -> Value {
-        json!(self)
-    }
-
-    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
-        delete(cloud, fence, self).map(|done| done.map_err(|fault| fault.to_string())).boxed()
+    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), String> {
+        delete(cloud, fence, self).await.map_err(|fault| fault.to_string())
     }
 }
 
 impl Orphan for OrphanedGroup {
-    fn kind(&self) -> &'static str {
-        "group"
-    }
+    const KIND: &'static str = "group";
 
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn fields(&self) -> Value {
-        json!(self)
-    }
-
-    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
-        delete_group(cloud, fence, self).map(|done| done.map_err(|fault| fault.to_string())).boxed()
+    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), String> {
+        delete_group(cloud, fence, self).await.map_err(|fault| fault.to_string())
     }
 }
 

@@ -28,7 +28,6 @@ use crate::controllers::service::product::{CreationToken, Product, Search};
 use crate::controllers::service::references::resolve;
 use crate::fence::fence;
 use crate::plan::clb::annotations::{Entry, Name};
-use crate::plan::clb::desire::addresses_to_resolve;
 use crate::plan::clb::desired::ClassicModel;
 use crate::plan::clb::observed::Observed;
 use crate::plan::clb::operation::Plan;
@@ -123,7 +122,7 @@ impl Side {
         if !self.label.is_empty() {
             world.service.labels.insert(LABEL_LB_ID.to_owned(), self.label.clone());
         }
-        let ips = addresses_to_resolve(&world.service, &world.nodes, &world.endpoints, &world.settings);
+        let ips = Goal::addresses_to_resolve(&world.service, &world.nodes, &world.endpoints, &world.settings);
         let ips: Vec<IpAddr> = ips.into_iter().collect();
         let location =
             CloudLocation { region: REGION.to_owned(), vpc_id: "vpc-1".to_owned(), ..CloudLocation::default() };

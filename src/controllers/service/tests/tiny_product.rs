@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,16 +22,17 @@ use crate::controllers::{Context, registry, service};
 use crate::fence::fence;
 use crate::plan::clb::annotations::Name;
 use crate::plan::clb::model::{ListenerField, ListenerKey};
-use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
+use crate::plan::inputs::{Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
-use crate::plan::service::annotations::parse;
+use crate::plan::service::annotations::{Annotations, parse};
 use crate::plan::service::applied;
-use crate::plan::service::backends::{AddressFamily, Inputs, KnownNodes};
+use crate::plan::service::backends::{AddressFamily, BackendRules, Inputs};
 use crate::plan::service::desire;
 use crate::plan::service::desired::{self, ProductModel, Removal, Sources};
 use crate::plan::service::goal::Goal;
+use crate::plan::service::group_diff::GroupModel;
 use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::model::{GroupRef, ObservedGroup};
+use crate::plan::service::model::{DesiredGroup, GroupRef, ObservedGroup};
 use crate::plan::service::observed::{ListenerFacts, ObservedModel};
 use crate::plan::service::operation::{CreationModel, Operation, OperationModel, OwnOperation, Part, WriteEffect};
 use crate::plan::service::orphans::TaggedInstance;
@@ -57,7 +57,7 @@ struct Names {
     looks: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct TinyModel;
 
 type Desired = desired::Desired<TinyModel>;
@@ -178,10 +178,18 @@ impl ProductModel for TinyModel {
         Owner::of(service, settings)
     }
 
+    fn backend_rules(
+        service: &ServiceView,
+        annotations: &Annotations<Name>,
+        settings: &ServiceSettings,
+    ) -> BackendRules {
+        desire::backend_rules(service, annotations, settings, AddressFamily::V4)
+    }
+
     fn desire(inputs: &Inputs<'_>) -> Desired {
         let Inputs { service, settings, .. } = *inputs;
         let annotations = parse(service);
-        let rules = desire::backend_rules(service, &annotations, settings, AddressFamily::V4);
+        let rules = Self::backend_rules(service, &annotations, settings);
         let sources = Sources::new(inputs, &annotations, &rules);
         Desired::new(&sources, Owner::of(service, settings), ScopedProblems::default(), (), ())
     }
@@ -206,10 +214,6 @@ impl ProductModel for TinyModel {
         plan
     }
 
-    fn follow(_: &Desired, _: &Seen) -> Plan<TinyModel> {
-        Plan::default()
-    }
-
     fn teardown(_: &Removal, seen: &Seen) -> Plan<TinyModel> {
         let mut plan = Plan::default();
         if let Some(name) = &seen.name {
@@ -228,6 +232,12 @@ impl ProductModel for TinyModel {
     }
 }
 
+impl GroupModel for TinyModel {
+    const NAMED: &'static str = "no server group";
+
+    fn create(_: &Desired, _: &DesiredGroup, _: &mut Plan<Self>) {}
+}
+
 impl Product for Tiny {
     type Model = TinyModel;
     type Observed = Seen;
@@ -236,10 +246,6 @@ impl Product for Tiny {
     const CONTROLLER: &'static str = "tiny";
     const COMPONENT: &'static str = "tiny-controller";
     const KIND: LoadBalancerKind = LoadBalancerKind::Classic;
-
-    fn attached_pods(_: &ServiceView, _: &dyn KnownNodes, _: &EndpointsView, _: &ServiceSettings) -> BTreeSet<IpAddr> {
-        BTreeSet::new()
-    }
 
     fn apply(seen: &mut Seen, operation: &Operation<TinyModel>, (): &()) {
         match step_of(operation) {

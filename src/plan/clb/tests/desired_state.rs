@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::{Cloud, ENI, World, edited, key, leaving, pod, port};
-use crate::plan::clb::desire::addresses_to_resolve;
-use crate::plan::clb::desired::Desired;
+use crate::plan::clb::desired::{ClassicModel, Desired};
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::Protocol;
 use crate::plan::clb::needs::MissingReads;
 use crate::plan::clb::status::expected_ingress;
 use crate::plan::clb::teardown::teardown_needs;
 use crate::plan::inputs::{Ingress, Taint, TargetPort};
+use crate::plan::service::goal::Goal;
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::plan::service::model::{BackendKind, ObservedGroup};
 use crate::plan::service::ownership::{FINALIZER, Owner};
@@ -108,7 +108,8 @@ fn pods_on_virtual_nodes_are_attached_by_their_interfaces() {
         node.labels.insert("type".into(), "virtual-kubelet".into());
         node.provider_id.clear();
     });
-    let wanted = addresses_to_resolve(&world.service, &world.nodes, &world.endpoints, &world.settings);
+    let wanted =
+        Goal::<ClassicModel>::addresses_to_resolve(&world.service, &world.nodes, &world.endpoints, &world.settings);
     assert_eq!(wanted, BTreeSet::from(["192.168.64.21".parse().unwrap()]));
     for local in [false, true] {
         world.service.local_traffic = local;
@@ -118,7 +119,12 @@ fn pods_on_virtual_nodes_are_attached_by_their_interfaces() {
         assert_eq!(desired.warnings, []);
     }
     assert_eq!(
-        addresses_to_resolve(&world.service, &world.nodes[..1].to_vec(), &world.endpoints, &world.settings),
+        Goal::<ClassicModel>::addresses_to_resolve(
+            &world.service,
+            &world.nodes[..1].to_vec(),
+            &world.endpoints,
+            &world.settings
+        ),
         BTreeSet::new()
     );
 }

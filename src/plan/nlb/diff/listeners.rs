@@ -96,10 +96,10 @@ impl Pass<'_> {
     /// Decides, and says what prevents it.
     fn judge(&mut self, key: ListenerKey, wanted: &DesiredListener) -> ListenerAction {
         let collides = |other: ListenerKey| other.collides(key);
-        let notes = match listener_diff::in_the_way(self.desired, self.observed, collides) {
+        let notes = match listener_diff::in_the_way(self.desired, self.observed, (key, &wanted.source), collides) {
             Ok(notes) => notes,
-            Err((other, listener)) => {
-                self.plan.problem(listener_diff::taken(&wanted.source, key, other, listener.description));
+            Err(problem) => {
+                self.plan.problem(problem);
                 return ListenerAction::Blocked;
             }
         };
