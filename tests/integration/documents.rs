@@ -367,6 +367,12 @@ fn every_page_is_in_the_book_once() {
         pages(&["docs"]).iter().map(|page| page.to_str().unwrap()["docs/".len()..].to_owned()).collect();
     pages.retain(|page| page != "SUMMARY.md" && !stubs().iter().any(|(stub, _)| stub == page));
     assert_eq!(listed, pages, "docs/SUMMARY.md lists each page of docs");
+    for page in &pages {
+        let (index, page) =
+            page.strip_prefix("zh/").map_or(("README.md", page.as_str()), |page| ("zh/README.md", page));
+        let text = std::fs::read_to_string(docs.join(index)).unwrap();
+        assert!(page == "README.md" || text.contains(&format!("]({page})")), "docs/{index} does not lead to {page}");
+    }
 }
 
 /// Pages whose text leads on to where they are now: page, and the page that it leads to, from `docs`.
