@@ -41,6 +41,8 @@ const fn row(key: &'static str, takes: Takes, when: &'static str) -> Effect {
 
 const STOP_ALL: &str = "with the next start; stop all replicas before, or two lead";
 
+const MADE_FROM_THEN_ON: &str = "at once, for load balancers and listeners that are made from then on";
+
 /// Keys outside of the sections of controllers, and those of them with an effect of their own.
 static EFFECTS: &[Effect] = &[
     row("controllers", Takes::StartsAndStops, "at once; without `route`, its conditions are cleared"),
@@ -65,6 +67,8 @@ static EFFECTS: &[Effect] = &[
     row("server", Takes::InPlace, "at once; the old address is served until the new one is"),
     row("log", Takes::InPlace, "with the next line"),
     row("traces", Takes::InPlace, "with the next reconcile"),
+    row("service.defaults", Takes::InPlace, MADE_FROM_THEN_ON),
+    row("nlb.defaults", Takes::InPlace, MADE_FROM_THEN_ON),
     row("node.disable_source_dest_check", Takes::InPlace, "for nodes that are initialised from then on"),
 ];
 

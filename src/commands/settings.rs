@@ -17,6 +17,9 @@ pub(super) struct SettingLine {
     value: String,
     /// What decides about it.
     from: String,
+    /// What there is, if that is something else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found: Option<String>,
     /// What it does.
     pub(super) help: &'static str,
     /// Whether an annotation states it.
@@ -25,8 +28,8 @@ pub(super) struct SettingLine {
 }
 
 impl SettingLine {
-    pub(super) fn of(found: SettingOrigin, origin: &Origin) -> Self {
-        let SettingOrigin { setting, value, source, help } = found;
+    pub(super) fn of(origin_of: SettingOrigin, origin: &Origin) -> Self {
+        let SettingOrigin { setting, value, source, found, help } = origin_of;
         let is_stated = matches!(source, SettingSource::Annotation(_));
         let from = match source {
             SettingSource::Annotation(key) => format!("annotation {key}"),
@@ -41,12 +44,17 @@ impl SettingLine {
             SettingSource::OnlyTable => "the only route table of the VPC".to_owned(),
             SettingSource::Default => "default".to_owned(),
         };
-        Self { setting, value, from, help, is_stated }
+        Self { setting, value, from, found, help, is_stated }
     }
 }
 
 impl fmt::Display for SettingLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}  ({})", self.setting, self.value, self.from)
+        write!(f, "{}: {}  ({})", self.setting, self.value, self.from)?;
+        match &self.found {
+            Some(found) if self.is_stated => write!(f, "; the load balancer has {found}"),
+            Some(found) => write!(f, "; the load balancer has {found}, which no default changes"),
+            None => Ok(()),
+        }
     }
 }

@@ -10,25 +10,17 @@ use super::catalog::Catalog;
 use super::file::FileConfig;
 use super::formats;
 use super::values::TimeSpan;
-use crate::plan::clb::annotations::Name;
-use crate::plan::service::annotations::values::MOST_USER_TAGS;
-use crate::plan::service::annotations::{self, AnnotationName};
+use crate::plan::service::annotations::AnnotationName;
+use crate::plan::service::annotations::values::{MOST_USER_TAGS, ValueKind};
+use crate::plan::{clb, nlb};
 
-/// Keys of `[service.defaults]`, and the annotations that have the last word over them. What either may say is in the one
-/// table of annotations.
-pub(super) const DEFAULTS_OF: &[(&str, Name)] = &[
-    ("address_type", Name::AddressType),
-    ("instance_charge_type", Name::InstanceChargeType),
-    ("spec", Name::Spec),
-    ("internet_charge_type", Name::ChargeType),
-    ("bandwidth", Name::Bandwidth),
-    ("master_zone", Name::MasterZoneid),
-    ("slave_zone", Name::SlaveZoneid),
-    ("delete_protection", Name::DeleteProtection),
-    ("modification_protection", Name::ModificationProtection),
-    ("scheduler", Name::Scheduler),
-    ("tags", Name::AdditionalResourceTags),
-];
+/// Keys whose values are defaults of annotations, with what an annotation takes: the annotation has the last word.
+fn defaults() -> impl Iterator<Item = (&'static str, ValueKind, &'static str)> {
+    fn of<N: AnnotationName>() -> impl Iterator<Item = (&'static str, ValueKind, &'static str)> {
+        N::TABLE.iter().filter_map(|entry| Some((entry.file?, entry.kind, entry.default)))
+    }
+    of::<clb::annotations::Name>().chain(of::<nlb::annotations::Name>()).filter(|(key, ..)| key.contains(".defaults."))
+}
 
 /// Editors know a schema again by it, wherever the file is.
 const SCHEMA_ID: &str = "urn:alicloud-ccm:configuration";
@@ -95,22 +87,17 @@ fn restrict(node: &mut Json) {
 
 /// The limits of annotations hold for their defaults.
 fn limit(root: &mut Json) {
-    for (key, name) in DEFAULTS_OF {
-        let node = root.pointer_mut(&format!("/properties/service/properties/defaults/properties/{key}"));
+    for (key, kind, _) in defaults() {
+        let node = root.pointer_mut(&format!("/properties/{}", key.replace('.', "/properties/")));
         let Some(Json::Object(node)) = node else { continue };
-        match name.entry().kind {
-            annotations::values::ValueKind::Integer { min, max, .. } => {
+        match kind {
+            ValueKind::Integer { min, max, .. } => {
                 node.insert("minimum".to_owned(), min.into());
                 node.insert("maximum".to_owned(), max.into());
             }
-            annotations::values::ValueKind::Tags => {
-                drop(node.insert("maxProperties".to_owned(), MOST_USER_TAGS.into()))
-            }
+            ValueKind::Tags => drop(node.insert("maxProperties".to_owned(), MOST_USER_TAGS.into())),
             _ => {}
         }
-    }
-    if let Some(tags) = root.pointer_mut("/properties/nlb/properties/defaults/properties/tags") {
-        tags["maxProperties"] = MOST_USER_TAGS.into();
     }
 }
 
@@ -358,24 +345,23 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use annotations::values::ValueKind as Values;
 
-    fn defaults(key: &str) -> Shape {
-        at(&["service", "defaults", key]).unwrap_or_else(|| panic!("the schema has no service.defaults.{key}"))
+    fn shape(key: &str) -> Shape {
+        of(key).unwrap_or_else(|| panic!("the schema has no {key}"))
     }
 
     #[test]
     fn every_default_is_one_of_an_annotation() {
-        let stated: BTreeSet<&str> = at(&["service", "defaults"]).unwrap().names().into_iter().collect();
-        assert_eq!(DEFAULTS_OF.iter().map(|(key, _)| *key).collect::<BTreeSet<_>>(), stated);
+        let stated: BTreeSet<String> = keys().into_iter().filter(|key| key.contains(".defaults.")).collect();
+        assert_eq!(defaults().map(|(key, ..)| key.to_owned()).collect::<BTreeSet<_>>(), stated);
     }
 
     #[test]
     fn defaults_have_the_ranges_and_choices_of_their_annotations() {
-        for (key, name) in DEFAULTS_OF {
-            let shape = defaults(key);
-            match name.entry().kind {
-                Values::Integer { min, max, .. } => {
+        for (key, kind, _) in defaults() {
+            let shape = shape(key);
+            match kind {
+                ValueKind::Integer { min, max, .. } => {
                     assert_eq!(
                         (shape.0["minimum"].as_i64(), shape.0["maximum"].as_i64()),
                         (Some(min), Some(max)),
@@ -383,13 +369,14 @@ mod tests {
                     );
                 }
                 // A switch of two words.
-                Values::OneOf(_) | Values::Switch(_) if shape.kind() == ShapeKind::Bool => {}
-                Values::OneOf(words) | Values::AnyCase(words) => {
-                    let known: BTreeSet<&str> = shape.words().into_iter().map(|(word, _)| word).collect();
-                    assert_eq!(known, words.iter().copied().collect(), "{key}");
+                ValueKind::OneOf(_) | ValueKind::Switch(_) if shape.kind() == ShapeKind::Bool => {}
+                ValueKind::OneOf(words) | ValueKind::AnyCase(words) => {
+                    let known = shape.words().into_iter().map(|(word, _)| word.to_lowercase());
+                    let allowed = words.iter().map(|word| word.to_lowercase());
+                    assert_eq!(known.collect::<BTreeSet<_>>(), allowed.collect(), "{key}");
                 }
-                Values::Tags => assert_eq!(shape.0["maxProperties"], MOST_USER_TAGS, "{key}"),
-                Values::Text => assert_eq!(shape.kind(), ShapeKind::Text, "{key}"),
+                ValueKind::Tags => assert_eq!(shape.0["maxProperties"], MOST_USER_TAGS, "{key}"),
+                ValueKind::Text => assert_eq!(shape.kind(), ShapeKind::Text, "{key}"),
                 other => panic!("{key}: {other:?} cannot be a default"),
             }
         }
@@ -397,24 +384,23 @@ mod tests {
 
     #[test]
     fn what_holds_without_a_word_is_what_the_page_of_annotations_says() {
-        for (key, name) in DEFAULTS_OF {
-            let entry = name.entry();
-            let stated = match &defaults(key).0["default"] {
-                Json::Bool(on) => match entry.kind {
-                    Values::Switch(_) => if *on { "on" } else { "off" }.to_owned(),
+        for (key, kind, default) in defaults() {
+            let stated = match &shape(key).0["default"] {
+                Json::Bool(on) => match kind {
+                    ValueKind::Switch(_) => if *on { "on" } else { "off" }.to_owned(),
                     // The first is the one that protects.
-                    Values::OneOf([yes, no]) => if *on { *yes } else { *no }.to_owned(),
+                    ValueKind::OneOf([yes, no]) => if *on { *yes } else { *no }.to_owned(),
                     other => panic!("{key}: {other:?} is no switch"),
                 },
                 Json::String(text) => text.clone(),
                 _ => String::new(),
             };
-            let documented = match entry.default {
-                // The page names the key; what holds without it depends on the place.
-                text if text.starts_with("`service.") => "",
+            // Where no key states a zone, the place of the nodes decides.
+            let documented = match default {
+                place if place.starts_with("where ") => "",
                 text => text.split(' ').next().unwrap_or_default().trim_matches('`'),
             };
-            assert_eq!(documented, stated, "{key}");
+            assert!(documented.eq_ignore_ascii_case(&stated), "{key}: {documented} {stated}");
         }
     }
 }

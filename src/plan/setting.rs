@@ -30,6 +30,8 @@ pub struct SettingOrigin {
     pub value: String,
     /// What decides about it.
     pub source: SettingSource,
+    /// What there is, if that is something else.
+    pub found: Option<String>,
     /// What it does.
     pub help: &'static str,
 }

@@ -617,26 +617,34 @@ fn the_status_follows_the_host_name_although_another_setting_is_wrong() {
 }
 
 #[test]
-fn defaults_of_network_load_balancers_count_at_once_for_those_that_exist() {
-    for (key, of) in [("delete_protection", 0), ("modification_protection", 1)] {
+fn defaults_of_the_file_hold_at_once_for_new_load_balancers_and_change_none_that_exists() {
+    for kind in [Kind::Classic, Kind::Network] {
         on_a_clock_of_its_own(0, async {
-            let testbed = testbed(Kind::Network).await;
+            let testbed = testbed(kind).await;
             let product = start(&testbed, "");
             settled().await;
-            let protections = || {
+            let protections = || -> Vec<[bool; 2]> {
                 testbed.cloud.look(|account| {
-                    let lb = account.nlb.balancers.values().next().unwrap();
-                    [lb.deletion_protection, lb.modification_protection != "NonProtection"]
+                    let is_on = |state: &str| state != "NonProtection";
+                    let classic = account.load_balancers.values();
+                    let network = account.nlb.balancers.values();
+                    let classic = classic.map(|lb| [lb.delete_protection, is_on(&lb.modification_protection)]);
+                    let network = network.map(|lb| [lb.deletion_protection, is_on(&lb.modification_protection)]);
+                    classic.chain(network).collect()
                 })
             };
-            assert_eq!(protections(), [true, true]);
+            assert_eq!(protections(), [[true, true]], "{kind:?}");
+            let off = "delete_protection = false\nmodification_protection = false\n";
             let quiet = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n";
-            let more = format!("{HASTE}{quiet}[nlb]\n{QUIET}[nlb.defaults]\n{key} = false\n");
-            product.reconfigure(&testbed, EVERY, &more);
-            tokio::time::sleep(Duration::from_secs(10)).await;
-            let mut wanted = [true, true];
-            wanted[of] = false;
-            assert_eq!(protections(), wanted, "{key}");
+            let defaults = format!("[service.defaults]\n{off}[nlb]\n{QUIET}[nlb.defaults]\n{off}");
+            product.reconfigure(&testbed, EVERY, &format!("{HASTE}{quiet}{defaults}"));
+            settled().await;
+            assert_eq!(protections(), [[true, true]], "{kind:?}");
+            kind.expose(&testbed, "new", &[80], &[1]);
+            settled().await;
+            let mut found = protections();
+            found.sort_unstable();
+            assert_eq!(found, [[false, false], [true, true]], "{kind:?}");
         });
     }
 }

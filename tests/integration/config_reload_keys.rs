@@ -14,6 +14,7 @@ use sim::testbed::{Testbed, instance};
 
 use crate::harness::{ALL, Ccm, Gate, HASTE, PATIENCE, World, address, free_port, get_from};
 use crate::http_server::unverified;
+use crate::kinds::Kind;
 
 /// What is seen of a change from outside.
 #[derive(Clone, Debug)]
@@ -52,6 +53,8 @@ enum After {
     Service,
     /// One that asks for an address in the VPC.
     IntranetService,
+    /// One with a network load balancer.
+    NetworkService,
 }
 
 struct Row {
@@ -89,7 +92,7 @@ const SPEC: &str = "service.defaults.instance_charge_type";
 /// A key that is newly in the schema stops here until the table knows it.
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn row_of(key: &str, live: &Live) -> Row {
-    use After::{IntranetService, Node, Nothing, Service};
+    use After::{IntranetService, NetworkService, Node, Nothing, Service};
     use Seen::{Answers, AnswersOverTls, Bound, Call, Endpoints, Event, Gate, Lease, Log, Look, Refused};
     let text = |value: &str| format!("{value:?}");
     let folder = |name: &str| text(live.world.folder().join(name).to_str().unwrap());
@@ -255,17 +258,19 @@ fn row_of(key: &str, live: &Live) -> Row {
                 .first("service.defaults.master_zone", &text("cn-hangzhou-i"))
                 .back()
         }
-        "service.defaults.delete_protection" => row("false", Look),
-        "service.defaults.modification_protection" => row("false", Look),
+        "service.defaults.delete_protection" => row("false", Call(Service, "\"DeleteProtection\": \"off\"")),
+        "service.defaults.modification_protection" => row("false", Call(Service, "\"NonProtection\"")),
         "service.defaults.scheduler" => row(&text("wlc"), Call(Service, "\"Scheduler\": \"wlc\"")),
         "service.defaults.tags" => row("{team = \"blue\"}", Call(Service, "blue")),
-        // Seen in `network_load_balancers`, where that controller runs.
         "nlb.concurrency" => row("7", Bound),
-        "nlb.drift_check" => row(&text("9m"), Bound),
-        "nlb.defaults.address_type" => row(&text("intranet"), Bound),
-        "nlb.defaults.delete_protection" | "nlb.defaults.modification_protection" => row("false", Bound),
+        "nlb.drift_check" => row(&text("9m"), Look),
+        "nlb.defaults.address_type" => row(&text("intranet"), Call(NetworkService, "\"Intranet\"")),
+        "nlb.defaults.delete_protection" => {
+            row("false", Call(NetworkService, "\"DeletionProtectionConfig.Enabled\": \"false\""))
+        }
+        "nlb.defaults.modification_protection" => row("false", Call(NetworkService, "\"NonProtection\"")),
+        "nlb.defaults.tags" => row("{team = \"blue\"}", Call(NetworkService, "blue")),
         "volume_labels.node_affinity" => row("false", Bound),
-        "nlb.defaults.tags" => row("{team = \"blue\"}", Bound),
         // Seen in `private_zone`, where that controller runs.
         "cloud.endpoints.pvtz" => row(&by_gate(2), Bound),
         "pvtz.zone_id" => row(&text("zone-2"), Bound).without("pvtz.zone_name").back(),
@@ -346,7 +351,7 @@ struct Live {
 }
 
 impl Live {
-    async fn start() -> Self {
+    async fn start(controllers: &[&str]) -> Self {
         let testbed = Testbed::open(Version::NEWEST).await.unwrap();
         testbed.cloud.edit(|cloud| {
             let changed =
@@ -357,7 +362,7 @@ impl Live {
         });
         let account = testbed.cloud.look(|cloud| cloud.id.clone());
         let more = format!("{HASTE}disable_source_dest_check = false\nshutdown_taint = false\n");
-        let world = World::of(testbed, ALL, &more);
+        let world = World::of(testbed, controllers, &more);
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let (certificate, key) = (cert.pem(), signing_key.serialize_pem());
         for (name, text) in [
@@ -387,6 +392,9 @@ impl Live {
         world.testbed.join(1);
         world.testbed.join(2);
         world.testbed.expose("first", &[80], &["node-1"], &[]);
+        if controllers.contains(&"nlb") {
+            Kind::Network.expose(&world.testbed, "first-network", &[80], &[1]);
+        }
         world.until("it works", |_| address(&world.service("first")).is_some()).await;
         let jobs = (ccm.log().matches("started job=").count(), 0);
         let serving = ("127.0.0.1".to_owned(), port);
@@ -425,6 +433,7 @@ impl Live {
             After::Nothing => {}
             After::Node => drop(self.world.testbed.join(number)),
             After::Service => self.world.testbed.expose(&name, &[80], &["node-1"], &[]),
+            After::NetworkService => Kind::Network.expose(&self.world.testbed, &name, &[80], &[1]),
             After::IntranetService => {
                 let intranet = ("service.beta.kubernetes.io/alibaba-cloud-loadbalancer-address-type", "intranet");
                 self.world.testbed.expose(&name, &[80], &["node-1"], &[intranet]);
@@ -468,7 +477,7 @@ impl Live {
             self.world.testbed.cluster.set_ready("node-2", "Unknown").unwrap();
         }
         let _ = self.world.testbed.cloud.take_calls();
-        let before_it = Before { logged: self.ccm.log().len(), passed: self.passed(), looks: self.looks().await };
+        let before_it = Before { logged: self.ccm.log().len(), passed: self.passed(), looks: self.looks(key).await };
         self.set(key, value);
         let last = self.write().await;
 
@@ -541,7 +550,7 @@ impl Live {
                 let answer = async || unverified(server, path, "").await.is_some_and(|(answer, _)| answer == status);
                 world.until_so(&what, answer).await;
             }
-            Seen::Look => world.until_so(&what, || async { self.looks().await > looks }).await,
+            Seen::Look => world.until_so(&what, || async { self.looks(key).await > looks }).await,
             Seen::Bound | Seen::Refused => {}
         }
     }
@@ -550,11 +559,12 @@ impl Live {
         self.gates.iter().map(Gate::count).sum()
     }
 
-    /// How many reconciles of Services there were.
-    async fn looks(&self) -> u64 {
+    /// How many reconciles of Services the controller has done whose section holds the key.
+    async fn looks(&self, key: &str) -> u64 {
         let (_, text) = get_from(&self.serving.0, self.serving.1, "/metrics").await.unwrap_or_default();
-        let lines =
-            text.lines().filter(|line| line.starts_with("alicloud_ccm_reconciles_total{controller=\"service\""));
+        let controller = if NETWORK(key) { "nlb" } else { "service" };
+        let start = format!("alicloud_ccm_reconciles_total{{controller=\"{controller}\"");
+        let lines = text.lines().filter(|line| line.starts_with(&start));
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
@@ -587,8 +597,8 @@ fn flat(text: &str) -> BTreeMap<String, String> {
     keys().into_iter().filter_map(stated).collect()
 }
 
-async fn try_all(concerns: fn(&str) -> bool) {
-    let mut live = Live::start().await;
+async fn try_all(controllers: &[&str], concerns: fn(&str) -> bool) {
+    let mut live = Live::start(controllers).await;
     for key in keys().into_iter().filter(|key| concerns(key)) {
         live.try_key(&key).await;
     }
@@ -599,23 +609,29 @@ async fn try_all(concerns: fn(&str) -> bool) {
 const CREDENTIALS: fn(&str) -> bool = |key| key.starts_with("cloud.credentials.");
 const CLOUD: fn(&str) -> bool = |key| key.starts_with("cloud.") && !CREDENTIALS(key);
 const SERVICE: fn(&str) -> bool = |key| key.starts_with("service.");
+const NETWORK: fn(&str) -> bool = |key| key.starts_with("nlb.");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_key_of_the_credentials() {
-    try_all(CREDENTIALS).await;
+    try_all(ALL, CREDENTIALS).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_key_of_the_cloud() {
-    try_all(CLOUD).await;
+    try_all(ALL, CLOUD).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_key_of_services() {
-    try_all(SERVICE).await;
+    try_all(ALL, SERVICE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_key_of_network_load_balancers() {
+    try_all(&["node", "route", "service", "nlb"], NETWORK).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_other_key() {
-    try_all(|key| !CREDENTIALS(key) && !CLOUD(key) && !SERVICE(key)).await;
+    try_all(ALL, |key| !CREDENTIALS(key) && !CLOUD(key) && !SERVICE(key) && !NETWORK(key)).await;
 }

@@ -31,7 +31,7 @@ impl ServiceDetails {
         Self {
             wanted: steps.map(|step| step.operation.to_string()).collect(),
             found: found(P::KIND, &case.settings.region, observed),
-            settings: goal.origins(&case.service, &case.settings),
+            settings: goal.origins(&case.service, &case.settings, observed),
         }
     }
 }

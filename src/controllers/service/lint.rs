@@ -101,7 +101,7 @@ fn of<P: Product>(written: &ServiceView, service: &ServiceView, settings: &Servi
     Linted {
         kind: Some(P::KIND),
         // Whether the user's load balancer is there is for the cloud to say.
-        settings: goal.origins(written, settings),
+        settings: goal.origins(written, settings, &P::Observed::default()),
         errors: plan.problems.into_iter().filter(is_judged).collect(),
         warnings: goal.facts().warnings.iter().chain(&plan.warnings).cloned().collect(),
         steps: match is_named {

@@ -43,11 +43,11 @@ annotation_table! {
     TunnelType: handling::TUNNEL_TYPE, AnyValue, "", Applies::Routing, Routing,
         "the load balancer is kept, but no longer managed",
         "Its presence, even with an empty value, hands the Service to another controller.";
-    BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), OneOfOrLast(BACKEND_TYPES), "`service.eni_backends`", Applies::Backends,
-        Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.", source: "official controller";
+    BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), OneOfOrLast(BACKEND_TYPES), "ecs", Applies::Backends,
+        Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.", file: "service.eni_backends", source: "official controller";
 
     AddressType: suffix("address-type"), OneOf(&["internet", "intranet"]), "internet", Applies::Instance, Immutable,
-        "a different value is a problem: delete the Service and create it again", "Whether the address is public or private.", source: "`AddressType`";
+        "a different value is a problem: delete the Service and create it again", "Whether the address is public or private.", file: "service.defaults.address_type", source: "`AddressType`";
     Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
         "Uses this load balancer, which a user created, instead of creating one. It is never deleted.", removed: FixedAtCreation;
     ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, OneOfOrLast(&["true", "false"]), "off", Applies::Instance, Always,
@@ -59,36 +59,36 @@ annotation_table! {
         never changed; a load balancer that does not exist is created in any case.", removed: Default, source: "this program";
     LbName: suffix("name"), LoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
         "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.", source: "`LoadBalancerName`";
-    ResourceGroupId: suffix("resource-group-id"), Text, "`cloud.resource_group_id`", Applies::Instance, Immutable,
-        "a different value is a problem", "Resource group of a new load balancer.", source: "`ResourceGroupId`";
+    ResourceGroupId: suffix("resource-group-id"), Text, "", Applies::Instance, Immutable,
+        "a different value is a problem", "Resource group of a new load balancer.", file: "cloud.resource_group_id", source: "`ResourceGroupId`";
     AdditionalResourceTags: suffix("additional-resource-tags"), Tags, "", Applies::Instance, Always,
-        "with at least one tag, the list is authoritative: other tags of users are removed", "Tags: `key=value,key=value`.", source: "`Tag`";
+        "with at least one tag, the list is authoritative: other tags of users are removed, except those of the configuration", "Tags: `key=value,key=value`.", file: "service.defaults.tags", source: "`Tag`";
     DeleteProtection: suffix("delete-protection"), Switch(ON_OFF), "on", Applies::Instance, Always,
-        "changed in place when set and different", "Protection against deletion by others.", source: "`DeleteProtection`";
+        "changed in place when set and different", "Protection against deletion by others.", file: "service.defaults.delete_protection", source: "`DeleteProtection`";
     ModificationProtection: suffix("modification-protection"), OneOf(&["ConsoleProtection", "NonProtection"]),
         "ConsoleProtection", Applies::Instance, Always, "changed in place when set and different",
-        "Protection against changes in the console.", source: "`ModificationProtectionStatus`";
-    VswitchId: suffix("vswitch-id"), Text, "`cloud.vswitches`", Applies::Instance, Creation,
+        "Protection against changes in the console.", file: "service.defaults.modification_protection", source: "`ModificationProtectionStatus`";
+    VswitchId: suffix("vswitch-id"), Text, "", Applies::Instance, Creation,
         "no effect, with a warning: delete the Service and create it again",
-        "vSwitch of a new intranet load balancer.", source: "`VSwitchId`";
+        "vSwitch of a new intranet load balancer.", file: "cloud.vswitches", source: "`VSwitchId`";
     NetworkType: suffix("network-type"), OneOf(&["classic", "vpc"]), "", Applies::Instance, Immutable,
         "a different value is a problem", "`classic` makes an intranet load balancer without a vSwitch.", source: "official controller";
     Ip: suffix("ip"), Address, "", Applies::Instance, Immutable, "a different value is a problem",
         "Private address of a new intranet load balancer.", source: "`Address`";
     IpVersion: suffix("ip-version"), OneOf(&["ipv4", "ipv6"]), "ipv4", Applies::Instance, Immutable,
         "a different value is a problem; unset counts as `ipv4`", "Version of the address.", source: "`AddressIPVersion`";
-    MasterZoneid: suffix("master-zoneid"), Text, "`service.defaults.master_zone`, or where most nodes are", Applies::Instance, Immutable, "a different value is a problem",
-        "Primary zone.", source: "`MasterZoneId`";
-    SlaveZoneid: suffix("slave-zoneid"), Text, "`service.defaults.slave_zone`, or where the second most nodes are", Applies::Instance, Immutable, "a different value is a problem",
-        "Secondary zone.", source: "`SlaveZoneId`";
+    MasterZoneid: suffix("master-zoneid"), Text, "where most nodes are", Applies::Instance, Immutable, "a different value is a problem",
+        "Primary zone.", file: "service.defaults.master_zone", source: "`MasterZoneId`";
+    SlaveZoneid: suffix("slave-zoneid"), Text, "where the second most nodes are", Applies::Instance, Immutable, "a different value is a problem",
+        "Secondary zone.", file: "service.defaults.slave_zone", source: "`SlaveZoneId`";
     ChargeType: suffix("charge-type"), OneOf(&["paybytraffic", "paybybandwidth"]), "", Applies::Instance, Always,
-        "changed in place on internet load balancers that are not `PayByCLCU`", "How internet traffic is charged.", source: "`InternetChargeType`";
+        "changed in place on internet load balancers that are not `PayByCLCU`", "How internet traffic is charged.", file: "service.defaults.internet_charge_type", source: "`InternetChargeType`";
     Bandwidth: suffix("bandwidth"), number(1, 5120), "", Applies::Instance, Always,
-        "changed in place with `charge-type` `paybybandwidth`", "Peak bandwidth in Mbit/s.", source: "`Bandwidth`";
+        "changed in place with `charge-type` `paybybandwidth`", "Peak bandwidth in Mbit/s.", file: "service.defaults.bandwidth", source: "`Bandwidth`";
     InstanceChargeType: suffix("instance-charge-type"), AnyCase(&["PayBySpec", "PayByCLCU"]), "PayByCLCU",
-        Applies::Instance, Always, "`PayBySpec` can become `PayByCLCU`, not the other way", "How the instance is charged.", source: "`InstanceChargeType`";
+        Applies::Instance, Always, "`PayBySpec` can become `PayByCLCU`, not the other way", "How the instance is charged.", file: "service.defaults.instance_charge_type", source: "`InstanceChargeType`";
     Spec: suffix("spec"), Text, "`slb.s1.small` with `PayBySpec`", Applies::Instance, Always,
-        "changed in place with `PayBySpec`", "Specification, such as `slb.s2.small`. Without effect with `PayByCLCU`.", source: "`LoadBalancerSpec`";
+        "changed in place with `PayBySpec`", "Specification, such as `slb.s2.small`. Without effect with `PayByCLCU`.", file: "service.defaults.spec", source: "`LoadBalancerSpec`";
     PreserveLbOnDelete: annotations::PRESERVE_ON_DELETE, Presence, "off", Applies::Instance, Always,
         "takes effect when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service is deleted.", removed: Default, source: "official controller";
     ExternalIpType: suffix("external-ip-type"), OneOf(&["eip"]), "", Applies::Instance, Always, "changes the status",
@@ -105,7 +105,7 @@ annotation_table! {
         "Additional certificates of HTTPS listeners: `domain:certificate,domain:certificate`.", removed: Stays, source: "official controller";
     Scheduler: suffix("scheduler"), OneOf(&["rr", "wrr", "wlc", "sch", "tch", "qch"]), "rr", Applies::Field(Field::Scheduler),
         Listener, "changed in place; to `sch`, `tch` and `qch` by deleting the listener and creating it again",
-        "How connections are distributed. Weights count with `wrr` and `wlc`, so `externalTrafficPolicy: Local` is best with one of them. `sch` and `tch` need TCP or UDP, `qch` needs UDP.";
+        "How connections are distributed. Weights count with `wrr` and `wlc`, so `externalTrafficPolicy: Local` is best with one of them. `sch` and `tch` need TCP or UDP, `qch` needs UDP.", file: "service.defaults.scheduler";
     PersistenceTimeout: suffix("persistence-timeout"), number_or_zero(3600), "", Applies::Field(Field::PersistenceTimeout),
         Listener, "changed in place when set and different", "Seconds for which a source address keeps its backend; 0 switches it off.";
     EstablishedTimeout: suffix("established-timeout"), number(10, 900), "", Applies::Field(Field::EstablishedTimeout), Listener,

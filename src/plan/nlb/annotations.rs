@@ -77,16 +77,16 @@ annotation_table! {
         "without it, the load balancer serves until a classic one does; with another value it is kept, but no longer managed",
         "`nlb` asks for a network load balancer, if `service.type_annotation` is on in the configuration; otherwise \
         `spec.loadBalancerClass: alibabacloud.com/nlb` does.";
-    BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), OneOfOrLast(BACKEND_TYPES), "`service.eni_backends`",
-        Applies::Backends, Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.", source: "official controller";
+    BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), OneOfOrLast(BACKEND_TYPES), "ecs",
+        Applies::Backends, Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.", file: "service.eni_backends", source: "official controller";
 
-    ZoneMaps: suffix("zone-maps"), ZoneMaps, "`cloud.vswitches`, where most nodes are", Applies::Instance, Always,
+    ZoneMaps: suffix("zone-maps"), ZoneMaps, "where most nodes are", Applies::Instance, Always,
         "zones are added and removed in place; vSwitch and addresses of a zone are fixed",
         "Zones with their vSwitches: `zone:vswitch,zone:vswitch`, each perhaps with a private address and an elastic one: \
         `zone:vswitch:192.168.0.10:eip-id`, and with `ip-version` `DualStack` an IPv6 address after these, when it is made. The \
-        cloud wants two zones where a region has them.", source: "official controller";
-    AddressType: suffix("address-type"), AnyCase(ADDRESS_TYPES), "`nlb.defaults.address_type`", Applies::Instance, Always,
-        "changed in place", "Whether the address is public or private.", source: "`AddressType`";
+        cloud wants two zones where a region has them.", file: "cloud.vswitches", source: "official controller";
+    AddressType: suffix("address-type"), AnyCase(ADDRESS_TYPES), "Internet", Applies::Instance, Always,
+        "changed in place", "Whether the address is public or private.", file: "nlb.defaults.address_type", source: "`AddressType`";
     Ipv6AddressType: suffix("ipv6-address-type"), AnyCase(ADDRESS_TYPES), "", Applies::Instance, Always, "changed in place",
         "Whether the IPv6 address is public or private; needs `ip-version` `DualStack`.", source: "`Ipv6AddressType`";
     IpVersion: suffix("ip-version"), AnyCase(&["ipv4", "DualStack"]), "ipv4", Applies::Instance, Immutable,
@@ -102,15 +102,15 @@ annotation_table! {
         never changed; a load balancer that does not exist is created in any case.", removed: Default, source: "this program";
     LbName: suffix("name"), NetworkLoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
         "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.", source: "`LoadBalancerName`";
-    ResourceGroupId: suffix("resource-group-id"), Text, "`cloud.resource_group_id`", Applies::Instance, Immutable,
-        "a different value is a problem", "Resource group of a new load balancer, its server groups and its security group.", source: "`ResourceGroupId`";
+    ResourceGroupId: suffix("resource-group-id"), Text, "", Applies::Instance, Immutable,
+        "a different value is a problem", "Resource group of a new load balancer, its server groups and its security group.", file: "cloud.resource_group_id", source: "`ResourceGroupId`";
     AdditionalResourceTags: suffix("additional-resource-tags"), Tags, "", Applies::Instance, Always,
-        "with at least one tag, the list is authoritative: other tags of users are removed", "Tags: `key=value,key=value`.", source: "`Tag`";
-    DeleteProtection: suffix("delete-protection"), Switch(ON_OFF), "`nlb.defaults.delete_protection`", Applies::Instance, Always,
-        "changed in place", "Protection against deletion by others.", source: "`DeletionProtectionEnabled`";
+        "with at least one tag, the list is authoritative: other tags of users are removed, except those of the configuration", "Tags: `key=value,key=value`.", file: "nlb.defaults.tags", source: "`Tag`";
+    DeleteProtection: suffix("delete-protection"), Switch(ON_OFF), "on", Applies::Instance, Always,
+        "changed in place when set and different", "Protection against deletion by others.", file: "nlb.defaults.delete_protection", source: "`DeletionProtectionEnabled`";
     ModificationProtection: suffix("modification-protection"), OneOf(&["ConsoleProtection", "NonProtection"]),
-        "`nlb.defaults.modification_protection`", Applies::Instance, Always, "changed in place",
-        "Protection against changes in the console.", source: "`ModificationProtectionEnabled`";
+        "ConsoleProtection", Applies::Instance, Always, "changed in place when set and different",
+        "Protection against changes in the console.", file: "nlb.defaults.modification_protection", source: "`ModificationProtectionEnabled`";
     BandwidthPackageId: suffix("bandwidth-package-id"), Ids { most: 1, empties: true }, "", Applies::Instance, Always,
         "changed in place; an empty value detaches, without the annotation it stays", "Bandwidth package of a public load balancer.", source: "`BandwidthPackageId`";
     CrossZoneEnabled: suffix("cross-zone-enabled"), Switch(TRUE_FALSE), "", Applies::Instance, Always, "changed in place when set and different",

@@ -2,24 +2,30 @@
 
 use super::annotations::{Annotations, Name};
 use super::desired::Desired;
+use super::observed::{Observed, ObservedInstance};
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::parse;
-use crate::plan::service::origins::{self, NOT_CHOSEN_YET, Otherwise, switch};
+use crate::plan::service::origins::{self, NOT_CHOSEN_YET, Otherwise, configured, switch};
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::setting::{SettingOrigin, SettingSource};
 
-use SettingSource::{Configuration, Default, Nodes};
+use SettingSource::Nodes;
 
-/// Every setting of the load balancer that is `desired`.
+/// Every setting of the load balancer that is `desired`, beside what there is.
 #[must_use]
-pub fn origins(service: &ServiceView, settings: &ServiceSettings, desired: &Desired) -> Vec<SettingOrigin> {
+pub fn origins(
+    service: &ServiceView,
+    settings: &ServiceSettings,
+    desired: &Desired,
+    observed: &Observed,
+) -> Vec<SettingOrigin> {
     let annotations: Annotations = parse(service);
     let ports: Vec<String> = desired.listeners.keys().map(|key| format!("{}:{}", key.protocol, key.ports())).collect();
     let mut otherwise = origins::common(settings, &ports);
     if desired.reuse.is_none() {
         otherwise.extend(instance(settings, desired));
     }
-    origins::origins(service, &annotations, &otherwise)
+    origins::origins(service, &annotations, &otherwise, &found(observed))
 }
 
 /// What a load balancer is made with.
@@ -27,19 +33,28 @@ fn instance(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name
     let create = &desired.instance.create;
     let zones: Vec<String> = create.zones.iter().map(|zone| format!("{}:{}", zone.zone, zone.vswitch)).collect();
     let zones = if zones.is_empty() { NOT_CHOSEN_YET.to_owned() } else { zones.join(",") };
-    let place = if settings.place_near_nodes { Nodes } else { Configuration("cloud.vswitches") };
-    let tags = settings.nlb.tags.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
+    let place = if settings.place_near_nodes { Nodes } else { SettingSource::Configuration("cloud.vswitches") };
     vec![
         (Name::ZoneMaps, Some(zones), place),
-        (Name::AddressType, Some(create.address_type.clone()), Configuration("nlb.defaults.address_type")),
-        (Name::LbName, Some(create.name.clone()), Default),
-        (Name::ResourceGroupId, create.resource_group_id.clone(), Configuration("cloud.resource_group_id")),
-        (Name::AdditionalResourceTags, (!tags.is_empty()).then_some(tags), Configuration("nlb.defaults.tags")),
-        (Name::DeleteProtection, switch(create.delete_protection), Configuration("nlb.defaults.delete_protection")),
-        (
-            Name::ModificationProtection,
-            Some(create.modification_protection.clone()),
-            Configuration("nlb.defaults.modification_protection"),
-        ),
+        configured(Name::AddressType, Some(create.address_type.clone())),
+        configured(Name::LbName, Some(create.name.clone())),
+        configured(Name::ResourceGroupId, create.resource_group_id.clone()),
+        configured(Name::AdditionalResourceTags, origins::tags(&settings.nlb.tags)),
+        configured(Name::DeleteProtection, Some(switch(create.delete_protection))),
+        configured(Name::ModificationProtection, Some(create.modification_protection.clone())),
     ]
+}
+
+/// What the load balancer has, as annotations would say it.
+fn found(observed: &Observed) -> Vec<(Name, String)> {
+    let has = |it: &ObservedInstance| {
+        vec![
+            (Name::AddressType, it.address_type.clone()),
+            (Name::LbName, it.name.clone()),
+            (Name::ResourceGroupId, it.resource_group_id.clone()),
+            (Name::DeleteProtection, switch(it.delete_protection)),
+            (Name::ModificationProtection, it.modification_protection.clone()),
+        ]
+    };
+    observed.instance.as_ref().map(has).unwrap_or_default()
 }

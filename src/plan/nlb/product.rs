@@ -41,8 +41,13 @@ impl ProductModel for NetworkModel {
         desire::desire(inputs)
     }
 
-    fn origins(service: &ServiceView, settings: &ServiceSettings, desired: &Desired) -> Vec<SettingOrigin> {
-        origins::origins(service, settings, desired)
+    fn origins(
+        service: &ServiceView,
+        settings: &ServiceSettings,
+        desired: &Desired,
+        observed: &Observed,
+    ) -> Vec<SettingOrigin> {
+        origins::origins(service, settings, desired, observed)
     }
 
     fn diff(desired: &Desired, observed: &Observed) -> Plan {

@@ -14,16 +14,17 @@ pub fn origins(node: &RouteNode, tables: &[TableEntries], is_stated: bool) -> Ve
             setting: "route table",
             value: id.clone(),
             source,
+            found: None,
             help: "has an entry for each pod CIDR of the node",
         }
     };
     let destination = |value| {
         let help = "the pods of the node";
-        SettingOrigin { setting: "destination", value, source: Spec("spec.podCIDRs"), help }
+        SettingOrigin { setting: "destination", value, source: Spec("spec.podCIDRs"), found: None, help }
     };
     let next_hop = |instance: &String| {
         let (value, source) = (instance.clone(), Spec("spec.providerID"));
-        SettingOrigin { setting: "next hop", value, source, help: "the instance of the node" }
+        SettingOrigin { setting: "next hop", value, source, found: None, help: "the instance of the node" }
     };
     let cidrs = node.cidrs.iter().map(ToString::to_string).map(destination);
     tables.iter().map(table).chain(cidrs).chain(node.instance.iter().map(next_hop)).collect()

@@ -83,6 +83,14 @@ pub enum Applies<F> {
     Backends,
 }
 
+impl<F> Applies<F> {
+    /// Whether a default of the configuration also holds for what exists. Otherwise a load balancer or a listener gets it when
+    /// the cloud creates it, and an edit of the file changes nothing that serves.
+    pub const fn default_holds_for_existing(&self) -> bool {
+        matches!(self, Self::Routing | Self::Backends)
+    }
+}
+
 /// When an annotation has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenEffective {
@@ -156,6 +164,8 @@ pub struct Entry<N: AnnotationName> {
     pub kind: ValueKind,
     /// What holds without it; empty if nothing is sent.
     pub default: &'static str,
+    /// The key of the configuration that gives another default. See [`Applies::default_holds_for_existing`].
+    pub file: Option<&'static str>,
     /// What it is about.
     pub applies: Applies<N::Field>,
     /// When it has an effect.
@@ -243,7 +253,7 @@ macro_rules! annotation_table {
     (
         others: $others:expr;
         $($name:ident: $key:expr, $kind:expr, $default:literal, $applies:expr, $scope:ident, $update:literal, $help:literal
-            $(, removed: $removed:ident)? $(, source: $source:literal)?;)*
+            $(, file: $file:literal)? $(, removed: $removed:ident)? $(, source: $source:literal)?;)*
     ) => {
         /// An annotation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -258,6 +268,7 @@ macro_rules! annotation_table {
                 key: $key,
                 kind: $kind,
                 default: $default,
+                file: [$(Some($file),)? None][0],
                 applies: $applies,
                 scope: $crate::plan::service::annotations::WhenEffective::$scope,
                 update: $update,

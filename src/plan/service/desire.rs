@@ -123,20 +123,14 @@ impl Creation {
     }
 }
 
-/// Tags of users that are kept, if the annotation says which: on a load balancer of ours, with those of the configuration.
+/// Tags that the annotation states and for which there is room.
 pub(crate) fn kept_tags<N: AnnotationName>(
     annotations: &Annotations<N>,
-    defaults: &BTreeMap<String, String>,
     creation: &Creation,
 ) -> BTreeMap<String, String> {
-    match annotations.pairs(N::ADDITIONAL_RESOURCE_TAGS).cloned() {
-        Some(stated) if is_reused(annotations) => stated,
-        Some(stated) => {
-            let all = defaults.clone().into_iter().chain(stated);
-            all.filter(|(key, _)| !creation.surplus.contains(key)).collect()
-        }
-        None => BTreeMap::new(),
-    }
+    let mut tags = annotations.pairs(N::ADDITIONAL_RESOURCE_TAGS).cloned().unwrap_or_default();
+    tags.retain(|key, _| is_reused(annotations) || !creation.surplus.contains(key));
+    tags
 }
 
 /// `spec.loadBalancerSourceRanges`, without bits beyond their length. What is no block of addresses is a problem, and

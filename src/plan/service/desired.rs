@@ -55,8 +55,13 @@ pub trait ProductModel: OperationModel<ListenerKey: Into<Target>> {
     /// The desired state of a managed Service.
     fn desire(inputs: &Inputs<'_>) -> Desired<Self>;
 
-    /// Where each setting of the load balancer comes from, in words.
-    fn origins(service: &ServiceView, settings: &ServiceSettings, desired: &Desired<Self>) -> Vec<SettingOrigin>;
+    /// Where each setting of the load balancer comes from, in words, beside what there is.
+    fn origins(
+        service: &ServiceView,
+        settings: &ServiceSettings,
+        desired: &Desired<Self>,
+        observed: &Self::Observed,
+    ) -> Vec<SettingOrigin>;
 
     /// The steps to the desired state.
     fn diff(desired: &Desired<Self>, observed: &Self::Observed) -> Plan<Self>;

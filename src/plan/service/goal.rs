@@ -102,9 +102,14 @@ impl<M: ProductModel> Goal<M> {
         }
     }
 
-    /// Where each setting of the load balancer comes from, in words.
-    pub fn origins(&self, service: &ServiceView, settings: &ServiceSettings) -> Vec<SettingOrigin> {
-        self.desired().map(|desired| M::origins(service, settings, desired)).unwrap_or_default()
+    /// Where each setting of the load balancer comes from, in words, beside what there is.
+    pub fn origins(
+        &self,
+        service: &ServiceView,
+        settings: &ServiceSettings,
+        observed: &M::Observed,
+    ) -> Vec<SettingOrigin> {
+        self.desired().map(|desired| M::origins(service, settings, desired, observed)).unwrap_or_default()
     }
 
     /// The steps from the observed state to the goal.

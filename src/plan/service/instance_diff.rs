@@ -117,11 +117,12 @@ pub(crate) fn marks(
     attribute(plan, MARKS, Operation::Tag { tags: missing }, "marks that are missing");
 }
 
-/// Tags of users, if the annotation says which. `field` is its key.
+/// Tags of users, if the annotation says which. Tags that a new load balancer gets, `made_with`, are never removed.
 pub(crate) fn tags<M: ProductModel>(
     desired: &Desired<M>,
     has: &LiteMap<String, String>,
     wanted: &BTreeMap<String, String>,
+    made_with: &BTreeMap<String, String>,
     plan: &mut Plan<M>,
 ) {
     if wanted.is_empty() {
@@ -137,7 +138,8 @@ pub(crate) fn tags<M: ProductModel>(
     let differs = |(key, value): &(&String, &String)| !untouched(key) && has.get(*key) != Some(*value);
     let set: BTreeMap<String, String> =
         wanted.iter().filter(differs).map(|(key, value)| (key.clone(), value.clone())).collect();
-    let remove: Vec<String> = has.keys().filter(|key| !untouched(key) && !wanted.contains_key(*key)).cloned().collect();
+    let goes = |key: &&String| !untouched(key) && !wanted.contains_key(*key) && !made_with.contains_key(*key);
+    let remove: Vec<String> = has.keys().filter(goes).cloned().collect();
     let new = set.keys().filter(|key| !has.contains_key(*key)).count();
     let reason = |keys: &mut dyn Iterator<Item = &String>| {
         let found = keys.map(|tag| match has.get(tag) {

@@ -1,5 +1,7 @@
 //! Where each setting of a load balancer comes from.
 
+use std::collections::BTreeMap;
+
 use super::annotations::{AnnotationKey, AnnotationName, Annotations, Applies, Entry};
 use super::management::ManagementLevel;
 use super::settings::ServiceSettings;
@@ -9,11 +11,23 @@ use crate::plan::setting::{SettingOrigin, SettingSource};
 /// What holds where no annotation speaks: of which annotation, what, and what decides.
 pub(crate) type Otherwise<N> = (N, Option<String>, SettingSource);
 
-/// Every setting that says something, in the order of the manual.
+/// What the configuration says of an annotation that is not set.
+pub(crate) fn configured<N: AnnotationName>(name: N, value: Option<String>) -> Otherwise<N> {
+    (name, value, name.entry().file.map_or(SettingSource::Default, SettingSource::Configuration))
+}
+
+/// Tags as their annotation states them; `None` for none.
+pub(crate) fn tags(tags: &BTreeMap<String, String>) -> Option<String> {
+    let stated: Vec<_> = tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    (!stated.is_empty()).then(|| stated.join(","))
+}
+
+/// Every setting that says something, in the order of the manual. `found` is what the load balancer has.
 pub(crate) fn origins<N: AnnotationName>(
     service: &ServiceView,
     annotations: &Annotations<N>,
     otherwise: &[Otherwise<N>],
+    found: &[(N, String)],
 ) -> Vec<SettingOrigin> {
     let origin = |entry: &Entry<N>| {
         let (AnnotationKey::Suffix(setting) | AnnotationKey::CurrentSuffix(setting) | AnnotationKey::Whole(setting)) =
@@ -25,7 +39,9 @@ pub(crate) fn origins<N: AnnotationName>(
             let said = otherwise.iter().find(|(name, value, _)| *name == entry.name && value.is_some());
             said.and_then(|(_, value, source)| Some((value.clone()?, source.clone())))?
         };
-        (!value.is_empty()).then_some(SettingOrigin { setting, value, source, help: entry.help })
+        let has = found.iter().find(|(name, has)| *name == entry.name && !has.eq_ignore_ascii_case(&value));
+        let found = has.map(|(_, has)| has.clone());
+        (!value.is_empty()).then_some(SettingOrigin { setting, value, source, found, help: entry.help })
     };
     let is_setting = |entry: &&Entry<N>| !matches!(entry.applies, Applies::Routing);
     N::TABLE.iter().filter(is_setting).filter_map(origin).collect()
@@ -35,7 +51,7 @@ pub(crate) fn origins<N: AnnotationName>(
 pub(crate) fn common<N: AnnotationName>(settings: &ServiceSettings, ports: &[String]) -> Vec<Otherwise<N>> {
     let backends = if settings.service.eni_backends { "eni" } else { "ecs" };
     vec![
-        (N::BACKEND_TYPE, Some(backends.to_owned()), SettingSource::Configuration("service.eni_backends")),
+        configured(N::BACKEND_TYPE, Some(backends.to_owned())),
         (N::PROTOCOL_PORT, Some(ports.join(",")), SettingSource::Spec("spec.ports")),
         (N::MANAGE, Some(ManagementLevel::VALUES[0].to_owned()), SettingSource::Default),
     ]
@@ -45,6 +61,6 @@ pub(crate) fn common<N: AnnotationName>(settings: &ServiceSettings, ports: &[Str
 pub(crate) const NOT_CHOSEN_YET: &str = "chosen when it is made";
 
 /// `on` or `off`.
-pub(crate) fn switch(on: bool) -> Option<String> {
-    Some(if on { "on" } else { "off" }.to_owned())
+pub(crate) fn switch(on: bool) -> String {
+    if on { "on" } else { "off" }.to_owned()
 }

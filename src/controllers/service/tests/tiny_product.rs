@@ -194,7 +194,7 @@ impl ProductModel for TinyModel {
         Desired::new(&sources, Owner::of(service, settings), ScopedProblems::default(), (), ())
     }
 
-    fn origins(_: &ServiceView, _: &ServiceSettings, _: &Desired) -> Vec<SettingOrigin> {
+    fn origins(_: &ServiceView, _: &ServiceSettings, _: &Desired, _: &Seen) -> Vec<SettingOrigin> {
         Vec::new()
     }
 

@@ -21,7 +21,7 @@ pub(super) fn desire(
     let creation = Creation::of(annotations, owner, protections);
     let is_public = annotations.get(Name::AddressType).unwrap_or(&defaults.address_type) == "internet";
     creation.check(annotations, settings, is_public, problems);
-    let tags = kept_tags(annotations, &defaults.tags, &creation);
+    let tags = kept_tags(annotations, &creation);
     let create = create(annotations, owner, settings, (creation, zones_stated));
     DesiredInstance {
         // An intranet load balancer is where its vSwitch is.

@@ -111,7 +111,7 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
         let reason = format!("{}: {:?} now", Name::LbName.key(), instance.name);
         attribute(plan, "name", Own::SetName { name }, reason);
     }
-    instance_diff::tags(desired, &instance.tags, &wanted.tags, plan);
+    instance_diff::tags(desired, &instance.tags, &wanted.tags, &wanted.create.tags, plan);
 }
 
 /// What was decided when the load balancer was made, and is wanted otherwise now.

@@ -4,6 +4,7 @@ use super::{Cloud, ENI, World, edited, node, port, settings};
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::CreateInstance;
 use crate::plan::clb::model::ListenerField;
+use crate::plan::clb::origins::origins;
 use crate::plan::service::annotations;
 use crate::plan::service::model::BackendKind;
 use crate::plan::service::ownership::MOST_TAGS;
@@ -125,11 +126,23 @@ fn defaults_hold_where_the_service_is_silent() {
 
 #[test]
 fn defaults_do_not_change_what_is_there() {
-    let cloud = World::new(&[]).served();
-    for default in DEFAULTS {
-        let plan = with(|it| (default.set)(&mut it.service.defaults), &[]).plan(&cloud);
-        assert_eq!(plan, "");
+    for annotations in [&[][..], &[("additional-resource-tags", "k=v")]] {
+        let cloud = World::new(annotations).served();
+        for default in DEFAULTS {
+            let plan = with(|it| (default.set)(&mut it.service.defaults), annotations).plan(&cloud);
+            assert_eq!(plan, "", "{}", default.by_default);
+        }
     }
+}
+
+#[test]
+fn where_a_setting_comes_from_is_said_beside_what_there_is() {
+    let world = World::new(&[("name", "mine")]);
+    let mut cloud = world.served();
+    (cloud.instance().delete_protection, cloud.instance().name) = (false, "theirs".to_owned());
+    let origins = origins(&world.service, &world.settings, &world.desired(), &cloud.observed);
+    let differs = origins.iter().filter_map(|it| Some((it.setting, it.value.as_str(), it.found.as_deref()?)));
+    assert_eq!(differs.collect::<Vec<_>>(), [("name", "mine", "theirs"), ("delete-protection", "on", "off")]);
 }
 
 #[test]
@@ -145,7 +158,7 @@ fn a_new_load_balancer_is_protected_and_says_by_whom() {
 }
 
 #[test]
-fn tags_of_the_configuration_belong_to_the_list_of_a_load_balancer_of_ours() {
+fn tags_of_the_configuration_stay_on_a_load_balancer_whose_list_of_tags_lacks_them() {
     let tagged = |annotations| with(|it| drop(it.service.defaults.tags.insert("d".into(), "1".into())), annotations);
     let cloud = tagged(&[]).served();
     let plan = tagged(&[("additional-resource-tags", "k=v")]).plan(&cloud);

@@ -23,9 +23,7 @@ pub(super) fn desire(
     let reused = is_reused(annotations);
     let zones: Vec<ZoneMapping> =
         annotations.get(Name::ZoneMaps).and_then(zone_maps).into_iter().flatten().map(mapping).collect();
-    let protection = text(Name::ModificationProtection);
     let switch = |name| annotations.get(name).map(|value| value == "true");
-    let delete_protection = annotations.get(Name::DeleteProtection).map(|value| value == "on");
     let protections = (&defaults.tags, defaults.delete_protection, defaults.modification_protection);
     let creation = Creation::of(annotations, owner, protections);
     let public = annotations.get(Name::AddressType).unwrap_or(&defaults.address_type).eq_ignore_ascii_case("Internet");
@@ -38,13 +36,12 @@ pub(super) fn desire(
     if !reused && !public {
         private(annotations, &zones, problems);
     }
-    let tags = kept_tags(annotations, &defaults.tags, &creation);
+    let tags = kept_tags(annotations, &creation);
     let create = create(annotations, owner, settings, (creation, &zones));
     DesiredInstance {
         near_nodes: zones.is_empty() && !reused,
-        // Protections of load balancers of ours are restored.
-        delete_protection: delete_protection.or((!reused).then_some(create.delete_protection)),
-        modification_protection: protection.or((!reused).then(|| create.modification_protection.clone())),
+        delete_protection: annotations.get(Name::DeleteProtection).map(|value| value == "on"),
+        modification_protection: text(Name::ModificationProtection),
         address_type: text(Name::AddressType),
         create,
         zones,

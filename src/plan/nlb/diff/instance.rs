@@ -58,7 +58,8 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     bandwidth_package(desired, instance, plan);
     protection(desired, instance, plan);
     attributes(desired, instance, plan);
-    instance_diff::tags(desired, &instance.tags, &desired.instance.tags, plan);
+    let wanted = &desired.instance;
+    instance_diff::tags(desired, &instance.tags, &wanted.tags, &wanted.create.tags, plan);
 }
 
 /// What cannot be changed.

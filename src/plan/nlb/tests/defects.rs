@@ -17,6 +17,7 @@ use crate::plan::service::group_operation::{GroupOperation, RefusedBackends};
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::{Backend, BackendKey, GroupRef, ObservedGroup};
 use crate::plan::service::ownership::MARK_TAG;
+use crate::plan::service::settings::NetworkLoadBalancerDefaults;
 use crate::plan::service::steps::Target;
 
 const GROUP: &str = "k8s.30080.TCP.web.default.c1";
@@ -334,16 +335,38 @@ fn a_listener_follows_its_group_when_that_is_made_again() {
 
 /// N25
 #[test]
-fn protections_follow_their_annotations_and_are_restored_as_marks_are() {
+fn protections_follow_their_annotations_and_marks_are_restored() {
     let mut cloud = served(&world(&[("delete-protection", "off"), ("modification-protection", "NonProtection")]));
     assert!(!cloud.instance().delete_protection && cloud.instance().modification_protection == "NonProtection");
-    let world = world(&[]);
-    bring(&world, &mut cloud);
+    let world = world(&[("delete-protection", "on")]);
     cloud.instance().tags.clear();
-    cloud.instance().delete_protection = false;
     let plan = bring(&world, &mut cloud);
     assert_eq!(plan.steps.len(), 2, "{plan}");
     assert!(cloud.instance().delete_protection && cloud.instance().tags.contains_key(MARK_TAG));
+}
+
+#[test]
+fn defaults_of_the_configuration_change_nothing_that_exists() {
+    let edits: [fn(&mut NetworkLoadBalancerDefaults); 4] = [
+        |it| it.address_type = "Intranet".to_owned(),
+        |it| it.delete_protection = false,
+        |it| it.modification_protection = false,
+        |it| drop(it.tags.insert("team".to_owned(), "one".to_owned())),
+    ];
+    for annotations in [&[][..], &[("additional-resource-tags", "k=v")]] {
+        let before = world(annotations);
+        let cloud = served(&before);
+        for (number, edit) in edits.iter().enumerate() {
+            let mut after = before.clone();
+            edit(&mut after.settings.nlb);
+            assert_ne!(
+                desired(&after).instance.create,
+                desired(&before).instance.create,
+                "{number}: a new one gets it"
+            );
+            assert_eq!(lines(&diff(&desired(&after), &cloud.observed)), [""; 0], "{number}");
+        }
+    }
 }
 
 /// N28

@@ -32,6 +32,8 @@ pub fn introduction() -> String {
          those named by `id` only with `force-override-listeners`. B: always, with every change of nodes and endpoints.\n\n\
          Removed, what holds once the annotation is taken away. `default`: as on a load balancer that never had it. `stays`: its\n\
          last value until another one is stated. `fixed`: what the load balancer was made with.\n\n\
+         Default: a key of the configuration gives another one. \"When made\": a load balancer or a listener gets it when it is\n\
+         made, and an edit of the file changes nothing that exists. \"At once\": it also holds for what exists.\n\n\
          Source, where the allowed values are defined: the official controller, Kubernetes, this program, or a parameter of the API.\n\
          That is documented with `CreateLoadBalancer` and the actions that create listeners and server groups.\n\n\
          A new listener gets the settings of every feature that is stated, also of one that is off. Such are the URI, domain, method\n\
@@ -54,7 +56,7 @@ pub fn tables<N: AnnotationName>(heading: &str) -> String {
                 "| `{}` | {} | {} | {} | {} | {} | {} | `{}` | {} |",
                 key(entry),
                 allowed(entry.kind),
-                entry.default,
+                default(entry),
                 protocols(entry),
                 entry.scope.code(),
                 entry.help,
@@ -89,6 +91,13 @@ fn section_of<N: AnnotationName>(entry: &Entry<N>) -> Section {
         Applies::Listeners | Applies::Field(_) => Section::Listeners,
         Applies::Backends => Section::Backends,
     }
+}
+
+/// What holds without the annotation, and which key of the configuration gives it.
+fn default<N: AnnotationName>(entry: &Entry<N>) -> String {
+    let Some(file) = entry.file else { return entry.default.to_owned() };
+    let since = if entry.applies.default_holds_for_existing() { "at once" } else { "when made" };
+    format!("{}{}`{file}`, {since}", entry.default, if entry.default.is_empty() { "" } else { ", or " })
 }
 
 fn key<N: AnnotationName>(entry: &Entry<N>) -> &'static str {
