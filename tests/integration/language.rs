@@ -129,8 +129,11 @@ fn every_page_names_its_reader_and_its_next_page() {
 }
 
 #[test]
-fn the_readme_is_short() {
+fn the_readme_is_short_and_begins_with_what_needs_no_cloud() {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     let words = text.split_whitespace().count();
     assert!(words <= 900, "{words} words");
+    let commands: Vec<&str> =
+        text.split("```console\n").skip(1).filter_map(|rest| rest.split("\n```").next()).collect();
+    assert_eq!(commands[..2], ["cargo run --example playground", "cargo test --workspace"]);
 }
