@@ -8,9 +8,10 @@ use crate::plan::service::model::ListenerRef;
 use crate::plan::service::steps::Target;
 
 /// Protocol of a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
     /// Layer 4, TCP.
+    #[default]
     Tcp,
     /// Layer 4, UDP.
     Udp,
@@ -47,7 +48,7 @@ impl fmt::Display for Protocol {
 }
 
 /// Identity of a listener on its load balancer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerKey {
     /// 1 to 65535
     pub port: u16,

@@ -13,9 +13,10 @@ use crate::plan::service::steps::Target;
 pub const MOST_SECURITY_GROUPS: usize = 4;
 
 /// Protocol of a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
     /// Layer 4, TCP.
+    #[default]
     Tcp,
     /// Layer 4, UDP.
     Udp,
@@ -57,7 +58,7 @@ impl fmt::Display for Protocol {
 }
 
 /// Identity of a listener on its load balancer: one port, or a range of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerKey {
     /// First port, 1 to 65535.
     pub first: u16,

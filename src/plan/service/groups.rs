@@ -23,18 +23,12 @@ pub(crate) struct GroupInPlan {
 pub(crate) type GroupsInPlan = BTreeMap<String, GroupInPlan>;
 
 /// What refers to groups once the plan has run. `K` is how the product names listeners.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct GroupReferences<K> {
     /// Listeners that still send traffic to a group: by group id, with whether they are ours.
     pub(crate) kept: BTreeMap<String, Vec<(K, bool)>>,
     /// Listeners that the plan takes away from a group, by group id.
     pub(crate) dropped: BTreeMap<String, Vec<K>>,
-}
-
-impl<K> Default for GroupReferences<K> {
-    fn default() -> Self {
-        Self { kept: BTreeMap::new(), dropped: BTreeMap::new() }
-    }
 }
 
 /// Plans what happens to the backends of groups.

@@ -20,17 +20,11 @@ const PORT_NOT_SERVED: &str = "alibabacloud.com/ListenerMissing";
 const NO_NODE_PORT: &str = "alibabacloud.com/NodePortMissing";
 
 /// What a plan does about listeners. `K` is how the product names them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ListenerChanges<K> {
     pub(crate) deleted: BTreeSet<K>,
     /// Listeners that now send traffic to another group.
     pub(crate) moved: BTreeSet<K>,
-}
-
-impl<K> Default for ListenerChanges<K> {
-    fn default() -> Self {
-        Self { deleted: BTreeSet::new(), moved: BTreeSet::new() }
-    }
 }
 
 /// Ours by its description; or, on a load balancer of ours, by sending traffic to a group of ours, so that an edited
@@ -133,16 +127,12 @@ pub(crate) fn in_parts<F: Default>(
 }
 
 /// Listeners could not be read: every group counts as used by a listener of ours, so that none is removed.
-pub(crate) fn unread<M: ProductModel>(
-    observed: &M::Observed,
-    any: M::ListenerKey,
-    plan: &mut Plan<M>,
-) -> GroupReferences<M::ListenerKey> {
+pub(crate) fn unread<M: ProductModel>(observed: &M::Observed, plan: &mut Plan<M>) -> GroupReferences<M::ListenerKey> {
     if let Some(instance) = observed.tagged() {
         let why = "they could not be read; none is changed, and no group is removed";
         plan.problem(ServiceProblem::state(format!("listeners of {}", instance.id), why));
     }
-    let kept = observed.groups().keys().map(|id| (id.clone(), vec![(any, true)])).collect();
+    let kept = observed.groups().keys().map(|id| (id.clone(), vec![(M::ListenerKey::default(), true)])).collect();
     GroupReferences { kept, dropped: BTreeMap::new() }
 }
 

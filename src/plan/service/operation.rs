@@ -14,7 +14,7 @@ pub trait OperationModel: Clone + Debug + Default + Eq {
     /// Whether nothing is taken out of a group to which a backend cannot be added.
     const REPLACES_BACKENDS: bool;
     /// How it identifies listeners.
-    type ListenerKey: Copy + Debug + Display + Ord + Send + Sync;
+    type ListenerKey: Copy + Debug + Default + Display + Ord + Send + Sync;
     /// An attribute of a listener.
     type ListenerField: Copy + Debug + Display + Ord + Send + Sync;
     /// What is asked of a new load balancer.

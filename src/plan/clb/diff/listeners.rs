@@ -57,10 +57,7 @@ pub(super) fn diff(
         let remote = match (&observed.listeners, &observed.instance) {
             (Some(listeners), _) => listeners,
             (None, None) => &none,
-            (None, Some(_)) => {
-                let any = ListenerKey { port: 0, protocol: Protocol::Tcp };
-                return listener_diff::unread::<ClassicModel>(observed, any, plan);
-            }
+            (None, Some(_)) => return listener_diff::unread::<ClassicModel>(observed, plan),
         };
         let mut pass = Pass { desired, observed, remote, places, plan, changes };
         pass.run();

@@ -52,7 +52,7 @@ pub(super) fn diff(
     let mut changes = ListenerChanges::default();
     if desired.manage_listeners {
         let Some(remote) = &observed.listeners else {
-            return listener_diff::unread::<NetworkModel>(observed, ListenerKey::port(0, Protocol::Tcp), plan);
+            return listener_diff::unread::<NetworkModel>(observed, plan);
         };
         let mut pass = Pass { desired, observed, remote, places, protection, plan, changes };
         pass.run();
