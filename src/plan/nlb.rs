@@ -15,7 +15,6 @@ pub mod observed;
 pub mod operation;
 pub mod origins;
 mod product;
-pub mod status;
 pub mod teardown;
 #[cfg(test)]
 pub(crate) mod tests;

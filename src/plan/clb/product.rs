@@ -2,11 +2,12 @@
 
 use super::annotations::{Annotations, Name};
 use super::desired::{ClassicExtra, ClassicModel, Desired, DesiredAccess, DesiredInstance, DesiredListener};
+use super::model::ListenerField;
 use super::needs::MissingReads;
 use super::observed::Observed;
 use super::operation::Plan;
 use super::{desire, diff, origins, status, teardown};
-use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
+use crate::plan::inputs::{Ingress, ServiceView};
 use crate::plan::service::applied;
 use crate::plan::service::backends::{BackendRules, Inputs};
 use crate::plan::service::desired::{ProductModel, Removal};
@@ -63,19 +64,15 @@ impl ProductModel for ClassicModel {
         desired.extra.eip
     }
 
+    fn speaks_proxy_protocol(desired: &Desired) -> bool {
+        let is_on =
+            |it: &DesiredListener| it.fields.get(&ListenerField::ProxyProtocolV2Enabled).is_some_and(|on| on == "true");
+        desired.listeners.values().any(is_on)
+    }
+
     fn ingress(desired: &Desired, observed: &Observed, elastic: &[String]) -> Vec<Ingress> {
         let instance = observed.instance.as_ref();
         instance.map(|instance| status::expected_ingress(desired, instance, elastic)).unwrap_or_default()
-    }
-
-    fn ingress_details(
-        service: &ServiceView,
-        desired: &Desired,
-        observed: &Observed,
-        ingress: &[Ingress],
-        ip_mode: bool,
-    ) -> Vec<IngressDetails> {
-        status::expected_details(service, desired, observed, ingress, ip_mode)
     }
 }
 

@@ -5,8 +5,8 @@ use super::desired::{Desired, DesiredAccess, DesiredInstance, DesiredListener, N
 use super::needs::MissingReads;
 use super::observed::Observed;
 use super::operation::Plan;
-use super::{desire, diff, origins, status, teardown};
-use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
+use super::{desire, diff, origins, teardown};
+use crate::plan::inputs::{Ingress, ServiceView};
 use crate::plan::service::applied;
 use crate::plan::service::backends::{BackendRules, Inputs};
 use crate::plan::service::desired::{ProductModel, Removal};
@@ -59,17 +59,8 @@ impl ProductModel for NetworkModel {
     }
 
     fn ingress(_: &Desired, observed: &Observed, _: &[String]) -> Vec<Ingress> {
-        observed.instance.as_ref().map(status::expected_ingress).unwrap_or_default()
-    }
-
-    fn ingress_details(
-        service: &ServiceView,
-        desired: &Desired,
-        observed: &Observed,
-        ingress: &[Ingress],
-        _ip_mode: bool,
-    ) -> Vec<IngressDetails> {
-        status::expected_details(service, desired, observed, ingress)
+        let names = observed.instance.iter().map(|instance| instance.dns_name.clone()).filter(|name| !name.is_empty());
+        names.map(|hostname| Ingress { ip: String::new(), hostname }).collect()
     }
 }
 

@@ -19,7 +19,7 @@ use super::settings::ServiceSettings;
 use super::spec_fields;
 use super::steps::{Plan, Target};
 use super::unready::UnreadyNodes;
-use crate::plan::inputs::{Endpoint, EndpointsView, Ingress, IngressDetails, ServicePort, ServiceView, TargetPort};
+use crate::plan::inputs::{Endpoint, EndpointsView, Ingress, ServicePort, ServiceView, TargetPort};
 use crate::plan::setting::SettingOrigin;
 
 /// What a product brings, so that what all products do is written once.
@@ -74,17 +74,13 @@ pub trait ProductModel: OperationModel<ListenerKey: Into<Target>> {
         false
     }
 
+    /// Whether backends wait for a header that the load balancer alone puts before a connection.
+    fn speaks_proxy_protocol(_desired: &Desired<Self>) -> bool {
+        false
+    }
+
     /// What the status of the Service should say.
     fn ingress(desired: &Desired<Self>, observed: &Self::Observed, elastic: &[String]) -> Vec<Ingress>;
-
-    /// What newer API servers store with each entry of `ingress`; `ip_mode` if they know that field.
-    fn ingress_details(
-        service: &ServiceView,
-        desired: &Desired<Self>,
-        observed: &Self::Observed,
-        ingress: &[Ingress],
-        ip_mode: bool,
-    ) -> Vec<IngressDetails>;
 }
 
 /// What a Service asks for.

@@ -11,6 +11,7 @@ use super::backends::{self, Inputs, KnownNodes};
 use super::desired::{Desired, ProductModel, Removal};
 use super::group_diff::{self, GroupModel};
 use super::handling::Departure;
+use super::listener_diff::port_statuses;
 use super::ownership::Owner;
 use super::settings::ServiceSettings;
 use super::steps::Plan;
@@ -134,7 +135,11 @@ impl<M: ProductModel> Goal<M> {
         self.desired().map(|desired| M::ingress(desired, observed, elastic)).unwrap_or_default()
     }
 
-    /// What newer API servers store with each entry of `ingress`; `ip_mode` if they know that field.
+    /// What newer API servers store with each entry of `ingress`: `ipMode`, if `ip_mode` says that the server knows it, and how
+    /// the ports are doing.
+    ///
+    /// With PROXY protocol, connections that do not pass the load balancer would lack the header that backends wait for, so
+    /// that nodes must not take the short way: `Proxy`. Otherwise they may: `VIP`.
     pub fn ingress_details(
         &self,
         service: &ServiceView,
@@ -142,6 +147,14 @@ impl<M: ProductModel> Goal<M> {
         ingress: &[Ingress],
         ip_mode: bool,
     ) -> Vec<IngressDetails> {
-        self.desired().map(|it| M::ingress_details(service, it, observed, ingress, ip_mode)).unwrap_or_default()
+        let Some(desired) = self.desired() else { return Vec::new() };
+        let ports = port_statuses(service, desired, observed);
+        let mode = |entry: &Ingress| match entry.ip.as_str() {
+            "" => "",
+            _ if !ip_mode => "",
+            _ if M::speaks_proxy_protocol(desired) => "Proxy",
+            _ => "VIP",
+        };
+        ingress.iter().map(|entry| IngressDetails { ip_mode: mode(entry).to_owned(), ports: ports.clone() }).collect()
     }
 }

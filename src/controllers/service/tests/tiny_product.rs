@@ -22,7 +22,7 @@ use crate::controllers::{Context, registry, service};
 use crate::fence::fence;
 use crate::plan::clb::annotations::Name;
 use crate::plan::clb::model::{ListenerField, ListenerKey};
-use crate::plan::inputs::{Ingress, IngressDetails, NodeView, ServiceView};
+use crate::plan::inputs::{Ingress, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::service::annotations::{Annotations, parse};
 use crate::plan::service::applied;
@@ -225,10 +225,6 @@ impl ProductModel for TinyModel {
     fn ingress(_: &Desired, seen: &Seen, _: &[String]) -> Vec<Ingress> {
         let hostname = |name: &String| Ingress { ip: String::new(), hostname: format!("{name}.example.com") };
         seen.name.iter().filter(|_| seen.is_open).map(hostname).collect()
-    }
-
-    fn ingress_details(_: &ServiceView, _: &Desired, _: &Seen, _: &[Ingress], _: bool) -> Vec<IngressDetails> {
-        Vec::new()
     }
 }
 

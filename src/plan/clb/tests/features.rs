@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::plan::clb::desired::ClassicModel;
 use crate::plan::clb::observed::AccessList;
-use crate::plan::clb::status::expected_details;
 use crate::plan::clb::teardown::teardown;
-use crate::plan::inputs::{Ingress, Taint};
+use crate::plan::inputs::{Ingress, IngressDetails, Taint};
 use crate::plan::service::applied;
+use crate::plan::service::goal::Goal;
 use crate::plan::service::ownership::{LABEL_HASH, Owner};
 
 const TCP: ListenerKey = ListenerKey { port: 80, protocol: Protocol::Tcp };
@@ -301,14 +302,18 @@ fn a_load_balancer_is_made_in_every_mode_with_what_is_managed() {
     }
 }
 
+fn expected_details(world: &World, observed: &Observed, ingress: &[Ingress], ip_mode: bool) -> Vec<IngressDetails> {
+    let goal: Goal<ClassicModel> = Goal::Ensure(Box::new(world.desired()));
+    goal.ingress_details(&world.service, observed, ingress, ip_mode)
+}
+
 #[test]
 fn the_status_says_how_it_is_reached_and_which_ports_are_not_served() {
     let mut world = World::new(&[("proxy-protocol", "on")]);
     let mut served = world.served();
     let ingress = [Ingress { ip: "47.98.0.1".into(), hostname: String::new() }];
-    let details = |world: &World, cloud: &Cloud, ip_mode| {
-        expected_details(&world.service, &world.desired(), &cloud.observed, &ingress, ip_mode).remove(0)
-    };
+    let details =
+        |world: &World, cloud: &Cloud, ip_mode| expected_details(world, &cloud.observed, &ingress, ip_mode).remove(0);
     let found = details(&world, &served, true);
     assert_eq!((found.ip_mode.as_str(), found.ports[0].error.as_str()), ("Proxy", ""));
     assert_eq!(details(&world, &served, false).ip_mode, "");
@@ -318,7 +323,7 @@ fn the_status_says_how_it_is_reached_and_which_ports_are_not_served() {
     assert_eq!((found.ip_mode.as_str(), found.ports[0].error.as_str()), ("VIP", ""));
     assert_eq!((found.ports[1].port, found.ports[1].error.as_str()), (9000, "alibabacloud.com/ListenerMissing"));
     let name = [Ingress { ip: String::new(), hostname: "a.example.com".into() }];
-    let named = expected_details(&world.service, &world.desired(), &served.observed, &name, true);
+    let named = expected_details(&world, &served.observed, &name, true);
     assert_eq!(named[0].ip_mode, "", "the API server takes a mode with an address only");
 }
 

@@ -4,9 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::{ENI, World, pod};
+use crate::plan::clb::desired::Desired;
 use crate::plan::clb::observed::Observed;
 use crate::plan::inputs::{Condition, ConditionStatus, ObjectKey, PodView};
-use crate::plan::service::gates::{GateCondition, admitted, conditions, gate_of, pods_to_read};
+use crate::plan::service::gates::{GateCondition, Registration, admitted, conditions, gate_of, pods_to_read};
+
+fn registration<'a>(
+    desired: &'a Desired,
+    observed: &'a Observed,
+    attached: &'a BTreeSet<IpAddr>,
+    complete: bool,
+) -> Registration<'a> {
+    Registration {
+        owner: &desired.owner,
+        desired: &desired.groups,
+        observed: &observed.groups,
+        unresolved: &desired.unresolved,
+        outside: &desired.outside,
+        attached,
+        complete,
+    }
+}
 
 /// A world with one gated pod at 192.168.64.11 whose endpoint is not ready.
 fn gated(containers_ready: bool) -> (World, BTreeMap<String, PodView>) {
@@ -34,7 +52,7 @@ fn a_pod_that_waits_only_for_the_load_balancer_is_registered_and_then_told() {
     world.endpoints = endpoints;
     let (desired, attached) = (world.desired(), world.enis.keys().copied().collect());
     let told = |observed: &Observed, pods: &BTreeMap<String, PodView>| {
-        let registration = desired.registration(observed, &attached, false);
+        let registration = registration(&desired, observed, &attached, false);
         conditions(&gate, &world.endpoints, pods, registration)
     };
     assert_eq!(told(&Observed::default(), &pods), [], "not before it is a backend");
@@ -66,7 +84,7 @@ fn a_pod_without_interface_is_told_so() {
     world.enis.remove(&"192.168.64.11".parse().unwrap());
     let (desired, attached) = (world.desired(), BTreeSet::new());
     let observed = Observed::default();
-    let registration = desired.registration(&observed, &attached, true);
+    let registration = registration(&desired, &observed, &attached, true);
     let condition = conditions(&gate, &world.endpoints, &pods, registration).remove(0);
     assert_eq!((condition.registered, condition.reason()), (false, "ServerInvalidServer"));
 }
@@ -81,7 +99,7 @@ fn written(
 ) -> Vec<GateCondition> {
     let desired = world.desired();
     let attached: BTreeSet<IpAddr> = attached.iter().map(|ip| ip.parse().unwrap()).collect();
-    let registration = desired.registration(observed, &attached, complete);
+    let registration = registration(&desired, observed, &attached, complete);
     conditions(&gate_of(&world.service), &world.endpoints, pods, registration)
 }
 
