@@ -17,6 +17,7 @@ use crate::permissions::documents;
 mod chart;
 mod customized;
 pub(crate) mod schemas;
+mod values;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")

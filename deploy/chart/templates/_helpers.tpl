@@ -22,7 +22,9 @@
 {{- end -}}
 
 {{- define "alicloud-ccm.image" -}}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- with .Values.image -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ default $.Chart.AppVersion .tag }}{{ end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "alicloud-ccm.selector" -}}
@@ -46,6 +48,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{/* Whether the service account takes a RAM role. */}}
+{{- define "alicloud-ccm.rrsa" -}}
+{{- with .Values.rrsa -}}
+{{- if or .roleArn .oidcProviderArn -}}
+{{- required "rrsa.roleArn is needed with rrsa.oidcProviderArn" .roleArn | len -}}
+{{- required "rrsa.oidcProviderArn is needed with rrsa.roleArn" .oidcProviderArn | len -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The values that win over the file. Not as arguments, so that commands in the pod know them, too. */}}
 {{- define "alicloud-ccm.env" -}}
 - {name: ALICLOUD_CCM__CONTROLLERS, value: {{ toJson .Values.controllers | quote }}}
@@ -60,6 +72,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 # The group of the pod, which the kubelet lets read the key, has no other members.
 - {name: ALICLOUD_CCM__CLOUD__CREDENTIALS__ALLOW_READABLE_FILES, value: "true"}
 {{- end }}
+{{- if include "alicloud-ccm.rrsa" . }}
+- {name: ALIBABA_CLOUD_ROLE_ARN, value: {{ .Values.rrsa.roleArn | quote }}}
+- {name: ALIBABA_CLOUD_OIDC_PROVIDER_ARN, value: {{ .Values.rrsa.oidcProviderArn | quote }}}
+- {name: ALIBABA_CLOUD_OIDC_TOKEN_FILE, value: /var/run/secrets/rrsa/token}
+{{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}
@@ -71,6 +88,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - {name: keys, mountPath: /etc/alicloud-ccm-keys, readOnly: true}
 {{- if .Values.server.tlsSecret }}
 - {name: tls, mountPath: /etc/alicloud-ccm-tls, readOnly: true}
+{{- end }}
+{{- if include "alicloud-ccm.rrsa" . }}
+- {name: rrsa, mountPath: /var/run/secrets/rrsa, readOnly: true}
 {{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
@@ -90,6 +110,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   secret:
     secretName: {{ .Values.server.tlsSecret }}
     defaultMode: 256 # 0400
+{{- end }}
+{{- if include "alicloud-ccm.rrsa" . }}
+- name: rrsa
+  projected:
+    sources:
+      - serviceAccountToken: {path: token, audience: sts.aliyuncs.com, expirationSeconds: 3600}
 {{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}

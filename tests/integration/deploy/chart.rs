@@ -105,7 +105,7 @@ fn combinations() -> Vec<(Value, &'static str)> {
 }
 
 /// The workload of either kind.
-fn workload(objects: &Objects) -> &Value {
+pub(super) fn workload(objects: &Objects) -> &Value {
     objects.iter().find(|(name, _)| name.starts_with("D")).map(|(_, object)| object).unwrap()
 }
 
@@ -196,6 +196,7 @@ fn each_value_of_the_pods_has_its_place() {
         "podAnnotations": { "example.com/a": "1" }, "podLabels": { "example.com/b": "2" },
         "priorityClassName": "low", "terminationGracePeriodSeconds": 45, "nodeSelector": { "disk": "ssd" },
         "tolerations": [{ "key": "own", "operator": "Exists" }],
+        "hostAliases": [{ "ip": "10.0.0.1", "hostnames": ["api.example.com"] }],
         "affinity": { "nodeAffinity": null, "podAffinity": { "own": [] } },
         "resources": { "limits": { "memory": "1Gi" } },
         "extraArgs": ["--set=log.format=json"], "extraEnv": [{ "name": "TZ", "value": "UTC" }],
@@ -215,7 +216,7 @@ fn each_value_of_the_pods_has_its_place() {
     );
     assert_eq!(pod["metadata"]["annotations"], values["podAnnotations"]);
     assert_eq!(pod["metadata"]["labels"]["example.com/b"], "2");
-    for field in ["priorityClassName", "terminationGracePeriodSeconds", "nodeSelector", "tolerations"] {
+    for field in ["priorityClassName", "terminationGracePeriodSeconds", "nodeSelector", "tolerations", "hostAliases"] {
         assert_eq!(spec[field], values[field], "{field}");
     }
     assert_eq!(spec["affinity"]["podAffinity"], values["affinity"]["podAffinity"]);

@@ -153,7 +153,14 @@ fn manifests_and_examples_are_valid_from_kubernetes_1_11_to_the_newest() {
         "openshift/machineconfig-master.yaml",
         "openshift/machineconfig-worker.yaml",
     ];
-    let monitored = json!({ "server": { "tlsSecret": "mine" }, "serviceMonitor": { "enabled": true } });
+    let monitored = json!({
+        "server": { "tlsSecret": "mine" },
+        "serviceMonitor": { "enabled": true },
+        "alerts": { "enabled": true },
+        "dashboard": { "enabled": true },
+        "hostAliases": [{ "ip": "10.0.0.1", "hostnames": ["api.example.com"] }],
+        "rrsa": { "roleArn": "acs:ram::1:role/ccm", "oidcProviderArn": "acs:ram::1:oidc-provider/cluster" },
+    });
     let charts = chart::template(&monitored, "kube-system").map(|rendered| rendered.unwrap().into_values());
     let objects: Vec<_> = [everything(), documents::objects(), files.into_iter().flat_map(yaml).collect()].concat();
     let objects: Vec<_> = objects.into_iter().chain(charts.into_iter().flatten()).collect();
