@@ -26,10 +26,25 @@ use crate::alibaba::CloudClient;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::fence::Fence;
+use crate::plan::PlanLine;
 use crate::plan::inputs::ObjectKey;
 use crate::plan::location::CloudLocation;
+use crate::plan::setting::SettingOrigin;
 use crate::telemetry::activity::{self, ReconcileStart};
 use crate::telemetry::alarms::Alarms;
+
+/// What a controller would do now, and what `explain` says of one object beside it.
+#[derive(Debug, Default)]
+pub struct Previewed {
+    /// The plan.
+    pub lines: Vec<PlanLine>,
+    /// The steps that would make the load balancer, if nothing were there. Empty where the Service names one of a user.
+    pub wanted: Vec<String>,
+    /// What there is of the load balancer.
+    pub found: Vec<String>,
+    /// Where each setting comes from.
+    pub settings: Vec<SettingOrigin>,
+}
 
 /// What the plan of a controller reads.
 #[derive(Clone, Debug)]

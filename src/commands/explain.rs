@@ -4,9 +4,8 @@
 
 mod process;
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
-use futures::TryFutureExt as _;
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -17,11 +16,9 @@ use super::{CommandError, CommandResult, Ended, print_findings, runtime};
 use crate::cli::{ExplainArg, ObjectArg, OutputFormat};
 use crate::cluster::{Cluster, Leader, ObjectKind, PastEvent, WriteFault};
 use crate::config::{Config, Origin};
-use crate::controllers::registry::{CONTROLLERS, Controller, PlannedKind, Subject};
-use crate::controllers::{Clients, node, route, service};
+use crate::controllers::registry::{CONTROLLERS, PlannedKind, Subject};
+use crate::controllers::{Clients, Previewed};
 use crate::plan::inputs::{NodeView, ObjectKey};
-use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::setting::SettingOrigin;
 use crate::plan::{LineKind, PlanLine, count_of};
 
 /// Events on the page; the API server keeps them for an hour or so.
@@ -176,36 +173,20 @@ impl Explanation {
         }
     }
 
-    async fn plan(&mut self, clients: &Clients, from: (&Config, &Origin), key: &ObjectKey) {
+    async fn plan(&mut self, clients: &Clients, (config, origin): (&Config, &Origin), key: &ObjectKey) {
         let name = key.to_string();
         let managed_by = self.managed_by.clone();
         for row in CONTROLLERS.iter().filter(|row| managed_by.contains(&row.name())) {
-            match self.plan_of(row, clients, from, key).await {
-                Ok(lines) => self.plan.extend(lines.into_iter().filter(|line| line.object == name)),
+            match (row.preview)(clients, config, Some(key)).await {
+                Ok(Previewed { lines, wanted, found, settings }) => {
+                    self.plan.extend(lines.into_iter().filter(|line| line.object == name));
+                    self.wanted.extend(wanted);
+                    self.found.extend(found);
+                    self.settings.extend(settings.into_iter().map(|setting| SettingLine::of(setting, origin)));
+                }
                 Err(error) => self.unknown.push(format!("what {} would do: {error}", row.name())),
             }
         }
-    }
-
-    async fn plan_of(
-        &mut self,
-        row: &Controller,
-        clients: &Clients,
-        (config, origin): (&Config, &Origin),
-        key: &ObjectKey,
-    ) -> Result<Vec<PlanLine>, String> {
-        let balancer = |kind| service::plan(kind, clients, config, Some(key)).map_err(|fault| fault.to_string());
-        let (lines, details) = match row.name() {
-            service::NAME => balancer(LoadBalancerKind::Classic).await?,
-            service::NLB => balancer(LoadBalancerKind::Network).await?,
-            node::NAME => settings_alone(node::explain(clients, config, Some(&key.name)).await)?,
-            route::NAME => settings_alone(route::explain(clients, config, Some(&key.name)).await)?,
-            _ => return (row.preview)(clients, config, Some(key)).await,
-        };
-        self.wanted.extend(details.wanted);
-        self.found.extend(details.found);
-        self.settings.extend(details.settings.into_iter().map(|setting| SettingLine::of(setting, origin)));
-        Ok(lines)
     }
 
     /// What matters most comes first: that it does not exist, that no controller is responsible, that no replica leads, a problem,
@@ -296,14 +277,6 @@ impl Explanation {
 }
 
 /// A heading with lines below; nothing if there are none.
-/// What is explained of an object without a load balancer.
-fn settings_alone<E: Display>(
-    explained: Result<(Vec<PlanLine>, Vec<SettingOrigin>), E>,
-) -> Result<(Vec<PlanLine>, service::ServiceDetails), String> {
-    let (lines, settings) = explained.map_err(|error| error.to_string())?;
-    Ok((lines, service::ServiceDetails { settings, ..service::ServiceDetails::default() }))
-}
-
 fn section(text: &mut String, heading: &str, lines: impl IntoIterator<Item: ToString>) {
     let mut lines = lines.into_iter().peekable();
     if lines.peek().is_some() {

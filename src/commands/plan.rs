@@ -12,6 +12,7 @@ use crate::alibaba::actions::{self, Action, WriteAction};
 use crate::alibaba::{planned, queue_end};
 use crate::cli::{ObjectArg, OutputFormat};
 use crate::config::Config;
+use crate::controllers::Previewed;
 use crate::controllers::registry::{self, Controller};
 use crate::plan::{LineKind, PlanLine, count_of};
 
@@ -80,7 +81,7 @@ async fn plan(config: &Config, only: Option<&ObjectArg>) -> Result<WholePlan, Co
     for controller in registry::running(config).filter(|row| only.is_none_or(|only| only.kind == row.object)) {
         let key = only.map(|only| &only.key);
         match (controller.preview)(&clients, config, key).await {
-            Ok(mut lines) => {
+            Ok(Previewed { mut lines, .. }) => {
                 let name = key.map(ToString::to_string);
                 lines.retain(|line| name.as_ref().is_none_or(|name| line.object == *name));
                 for action in lines.iter().filter_map(|line| call(controller, config, line)) {

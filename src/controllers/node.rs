@@ -14,15 +14,13 @@ use self::removal::NodeRemover;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::node_patch::{self, NodePatcher};
 use super::reporter::{OutOfSync, Reporter, regarding, trouble, trouble_of};
-use super::{Clients, Context, for_each_limited};
-use crate::alibaba::Fault;
+use super::{Clients, Context, Previewed, for_each_limited};
 use crate::clock;
 use crate::cluster::Store;
 use crate::config::Config;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::node::{self, CheckMemory, Exclusion, NodeClass, NodePlan, NodeProblem, is_uninitialized};
-use crate::plan::setting::SettingOrigin;
 use crate::telemetry::alarms::{ObjectTrouble, SyncState};
 
 mod execute;
@@ -58,19 +56,7 @@ pub async fn run(context: Context) {
 ///
 /// # Errors
 /// The first fault of the cloud, if it gave no answer about some node.
-pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, String> {
-    explain(clients, config, None).await.map(|(lines, _)| lines).map_err(|fault| fault.to_string())
-}
-
-/// The same, and where each field of the node of this name comes from.
-///
-/// # Errors
-/// The cloud did not answer.
-pub async fn explain(
-    clients: &Clients,
-    config: &Config,
-    name: Option<&str>,
-) -> Result<(Vec<PlanLine>, Vec<SettingOrigin>), Fault> {
+pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Previewed, String> {
     let Clients { cluster, cloud, location } = clients;
     let watched = cluster.nodes();
     watched.store.synced().await;
@@ -78,13 +64,14 @@ pub async fn explain(
     let observer = NodeObserver { cloud, location, config, nodes };
     let observed = observer.observe(|_| true, &mut CheckMemory::default()).await;
     if let Some((_, fault)) = observed.faults.into_iter().next() {
-        return Err(fault);
+        return Err(fault.to_string());
     }
     let mut lines: Vec<PlanLine> = observed.plans.iter().flat_map(|(_, plan)| plan.lines()).collect();
     lines.extend(observed.missing.iter().filter_map(|missing| removal::line(missing, location, config)));
     lines.sort_by(|a, b| a.object.cmp(&b.object));
-    let this = observed.plans.iter().find(|(view, _)| Some(view.name.as_str()) == name);
-    Ok((lines, this.map(|(view, plan)| node::origins(view, plan)).unwrap_or_default()))
+    let this = observed.plans.iter().find(|(view, _)| only.is_some_and(|only| only.name == view.name));
+    let settings = this.map(|(view, plan)| node::origins(view, plan)).unwrap_or_default();
+    Ok(Previewed { lines, settings, ..Previewed::default() })
 }
 
 struct NodeReconciler {

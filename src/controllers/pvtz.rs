@@ -13,7 +13,7 @@ use self::observe::{ZoneReader, ZoneState, ZoneTrouble};
 pub use self::orphans::orphans;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::reporter::{OutOfSync, Reporter, regarding, state, trouble, trouble_of};
-use super::{Clients, Context};
+use super::{Clients, Context, Previewed};
 use crate::alibaba::pvtz::PrivateZone;
 use crate::alibaba::{Fault, FaultKind};
 use crate::clock;
@@ -62,7 +62,7 @@ pub async fn run(context: Context) {
 ///
 /// # Errors
 /// Why the zone cannot be read, or must not be written, in words.
-pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Vec<PlanLine>, String> {
+pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Previewed, String> {
     let watches = Watches::open(&clients.cluster);
     let (rules, wanted, records) = read(clients, config, &watches).await.map_err(|trouble| trouble.to_string())?;
     let mut lines = diff(&wanted, &records, &rules, &mut Sightings::new(), Duration::ZERO).lines();
@@ -75,7 +75,7 @@ pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) 
     }));
     lines.retain(|line| only.is_none_or(|only| line.object == only.to_string()));
     lines.sort_by(|a, b| a.object.cmp(&b.object));
-    Ok(lines)
+    Ok(Previewed { lines, ..Previewed::default() })
 }
 
 /// Why a Service has no names; `None` if it has.

@@ -20,15 +20,14 @@ mod access;
 
 pub use self::access::{CloudAccess, EVERY_VERSION, IsNeeded, KubernetesAccess, Minors, WatchedKind};
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, TryFutureExt};
 
 use super::orphan::Orphans;
-use super::{Clients, Context, node, pvtz, route, service, volume};
+use super::{Clients, Context, Previewed, node, pvtz, route, service, volume};
 use crate::alibaba::actions;
 use crate::alibaba::endpoints::CloudProduct;
 use crate::config::{Catalog, Config, ControllerEntry};
-use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey, ServiceView, VolumeView};
 use crate::plan::node::{NodeClass, classify};
 use crate::plan::service::handling::LoadBalancerKind;
@@ -39,7 +38,7 @@ pub type Run = fn(Context) -> BoxFuture<'static, ()>;
 
 /// What a reconcile would do now, for all objects or for one; the error is a text for the user.
 pub type Preview =
-    for<'a> fn(&'a Clients, &'a Config, Option<&'a ObjectKey>) -> BoxFuture<'a, Result<Vec<PlanLine>, String>>;
+    for<'a> fn(&'a Clients, &'a Config, Option<&'a ObjectKey>) -> BoxFuture<'a, Result<Previewed, String>>;
 
 /// What carries the marks of this cluster in the cloud and has no owner; what is proven, and what is not.
 pub type FindOrphans = for<'a> fn(&'a Clients, &'a Config) -> BoxFuture<'a, Orphans>;
@@ -122,7 +121,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         object: PlannedKind::Node,
         run: |context| node::run(context).boxed(),
         when_off: None,
-        preview: |clients, config, _| node::plan(clients, config).boxed(),
+        preview: |clients, config, only| node::plan(clients, config, only).boxed(),
         orphans: None,
         declines: |_, subject| excluded(subject),
         watches: &[WatchedKind::Nodes],
@@ -152,7 +151,7 @@ pub static CONTROLLERS: [Controller; 6] = [
             watches: &[WatchedKind::Nodes],
             kubernetes: &[NODES, NODES_STATUS],
         }),
-        preview: |clients, config, _| route::plan(clients, config).boxed(),
+        preview: |clients, config, only| route::plan(clients, config, only).boxed(),
         orphans: Some(|clients, config| route::orphans(clients, config).boxed()),
         declines: |_, subject| excluded(subject),
         watches: &[WatchedKind::Nodes],
@@ -188,10 +187,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         object: PlannedKind::Service,
         run: |context| service::run(context).boxed(),
         when_off: None,
-        preview: |clients, config, only| {
-            let plan = service::plan(LoadBalancerKind::Classic, clients, config, only);
-            plan.map_ok(|(lines, _)| lines).map_err(|fault| fault.to_string()).boxed()
-        },
+        preview: |clients, config, only| service::plan(LoadBalancerKind::Classic, clients, config, only).boxed(),
         orphans: Some(|clients, config| service::orphans(clients, config).boxed()),
         declines: |config, subject| for_other(LoadBalancerKind::Classic, config, subject),
         watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
@@ -214,10 +210,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         object: PlannedKind::Service,
         run: |context| service::run_nlb(context).boxed(),
         when_off: None,
-        preview: |clients, config, only| {
-            let plan = service::plan(LoadBalancerKind::Network, clients, config, only);
-            plan.map_ok(|(lines, _)| lines).map_err(|fault| fault.to_string()).boxed()
-        },
+        preview: |clients, config, only| service::plan(LoadBalancerKind::Network, clients, config, only).boxed(),
         orphans: Some(|clients, config| service::nlb_orphans(clients, config).boxed()),
         declines: |config, subject| for_other(LoadBalancerKind::Network, config, subject),
         watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],

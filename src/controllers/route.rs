@@ -18,12 +18,11 @@ use super::batch::{self, BatchFailure, BatchReconciler, BatchResult, BatchScope,
 use super::instances::presence;
 use super::node_patch::{self, NodePatcher, PatchTarget};
 use super::reporter::{OutOfSync, Reporter, regarding, state, trouble, trouble_of_write};
-use super::{Clients, Context, for_each_limited};
+use super::{Clients, Context, Previewed, for_each_limited};
 use crate::alibaba::{CloudClient, FaultKind};
 use crate::clock;
 use crate::cluster::{Cluster, Store, WriteFault};
 use crate::config::Config;
-use crate::plan::PlanLine;
 use crate::plan::inputs::{Condition, NodeView, ObjectKey, node_of};
 use crate::plan::location::CloudLocation;
 use crate::plan::provenance::shared_id;
@@ -35,7 +34,6 @@ use crate::plan::route::{
     self, CONFIRM, OwnerEvidence, RouteMemory, RouteNode, RoutePlan, RouteRules, RouteStep, TableEntries,
     WithheldOrphan,
 };
-use crate::plan::setting::SettingOrigin;
 use crate::telemetry::alarms::{ObjectTrouble, SyncState, named};
 
 mod execute;
@@ -90,33 +88,23 @@ pub async fn run(context: Context) {
 ///
 /// # Errors
 /// If the route tables cannot be read, in words.
-pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, String> {
-    explain(clients, config, None).await.map(|(lines, _)| lines).map_err(|fault| fault.to_string())
-}
-
-/// The same, and where each part of the routes of the node of this name comes from.
-///
-/// # Errors
-/// The cloud did not answer, or which tables are meant is not clear.
-pub async fn explain(
-    clients: &Clients,
-    config: &Config,
-    name: Option<&str>,
-) -> Result<(Vec<PlanLine>, Vec<SettingOrigin>), TablesFault> {
+pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Previewed, String> {
     let Clients { cluster, cloud, location } = clients;
     let watched = cluster.nodes();
     watched.store.synced().await;
     cluster.identify().await;
-    let ids = tables::ids(cloud, location, config).await?;
-    let (mut tables, mut others) = (tables::read(cloud, &ids).await?, BTreeMap::new());
+    let unread = |fault: TablesFault| fault.to_string();
+    let ids = tables::ids(cloud, location, config).await.map_err(unread)?;
+    let (mut tables, mut others) =
+        (tables::read(cloud, &ids).await.map_err(|fault| fault.to_string())?, BTreeMap::new());
     tables::read_others(cloud, &ids, &mut others).await;
     tables::add_others(&mut tables, &others);
     let planner = RoutePlanner { cloud, location, nodes: &watched.store, tables: &tables };
     let rules = rules(config, cluster, 0, Duration::ZERO);
     let (views, plan) = planner.plan(&mut RouteMemory::default(), rules).await;
-    let this = name.and_then(|name| node_of(&views, name)).map(|view| RouteNode::of(view));
+    let this = only.and_then(|only| node_of(&views, &only.name)).map(|view| RouteNode::of(view));
     let settings = this.map(|node| route::origins(&node, &tables, !config.route.table_ids.is_empty()));
-    Ok((plan.lines(), settings.unwrap_or_default()))
+    Ok(Previewed { lines: plan.lines(), settings: settings.unwrap_or_default(), ..Previewed::default() })
 }
 
 fn body(content: ConditionContent) -> serde_json::Value {

@@ -44,7 +44,7 @@ use self::account_check::AccountCheck;
 use self::clb::ClassicProduct;
 use self::drift::DriftSchedule;
 use self::engine::Engine;
-pub use self::explain::{ServiceDetails, declines, unhandled};
+pub use self::explain::{declines, unhandled};
 pub use self::lint::{Linted, help, lint};
 use self::nlb::NetworkProduct;
 use self::orphans::Vanished;
@@ -56,12 +56,11 @@ use self::references::Resolver;
 pub(in crate::controllers) use self::report::pause;
 use self::state::States;
 use super::workqueue;
-use super::{Clients, Context};
+use super::{Clients, Context, Previewed};
 use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::{Cluster, DirtyKeys, Watched};
 use crate::config::Config;
 use crate::fence::Fence;
-use crate::plan::PlanLine;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::service::handling::LoadBalancerKind;
@@ -165,7 +164,7 @@ async fn run_term<P: Product>(context: &Context, views: &Views, product: P, miss
     }
 }
 
-/// The plan for all Services, or for one with its desired and observed state; waits until the watches are filled.
+/// The plan for all Services, or for one with its desired and observed state. Writes nothing.
 ///
 /// # Errors
 /// The cloud did not answer.
@@ -174,11 +173,12 @@ pub async fn plan(
     clients: &Clients,
     config: &Config,
     only: Option<&ObjectKey>,
-) -> Result<(Vec<PlanLine>, ServiceDetails), Fault> {
-    match kind {
+) -> Result<Previewed, String> {
+    let planned = match kind {
         LoadBalancerKind::Classic => plan_product(classic(clients), clients, config, only).await,
         LoadBalancerKind::Network => plan_product(network(clients), clients, config, only).await,
-    }
+    };
+    planned.map_err(|fault| fault.to_string())
 }
 
 fn classic(clients: &Clients) -> ClassicProduct {
@@ -194,7 +194,7 @@ async fn plan_product<P: Product>(
     clients: &Clients,
     config: &Config,
     only: Option<&ObjectKey>,
-) -> Result<(Vec<PlanLine>, ServiceDetails), Fault> {
+) -> Result<Previewed, Fault> {
     let Clients { cluster, cloud, location } = clients;
     let location = Arc::new(location.clone());
     let connections = Connections { cluster, cloud, location: &location };
@@ -205,7 +205,7 @@ async fn plan_product<P: Product>(
     let preparer = connections.preparer(product, views, states);
     let Some(key) = only else {
         let lines = dry_run::plan(&preparer, cluster, &settings).await?;
-        return Ok((lines, ServiceDetails::default()));
+        return Ok(Previewed { lines, ..Previewed::default() });
     };
     match preparer.views.services.store.get(key) {
         Some(service) => dry_run::plan_service(&preparer, cluster, &settings, service).await,

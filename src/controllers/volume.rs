@@ -11,16 +11,16 @@ use tracing::{debug, info, warn};
 
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::reporter::{OutOfSync, Reporter, trouble, trouble_of, trouble_of_write};
-use super::{Clients, Context, for_each_limited, instances};
+use super::{Clients, Context, Previewed, for_each_limited, instances};
 use crate::alibaba::Fault;
 use crate::alibaba::ecs::Ecs;
 use crate::clock;
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, Regarding, Store, Watched, WriteFault};
 use crate::config::Config;
 use crate::fence::WRITE_TIME;
+use crate::plan::LineKind;
 use crate::plan::inputs::{NodeView, ObjectKey, VolumeView};
 use crate::plan::volume::{self, CloudDisk, VolumePlan, VolumeProblem, VolumeRules};
-use crate::plan::{LineKind, PlanLine};
 use crate::telemetry::activity;
 use crate::telemetry::alarms::ObjectTrouble;
 
@@ -50,7 +50,7 @@ pub async fn run(context: Context) {
 ///
 /// # Errors
 /// The first fault of the cloud, if it gave no answer about some disk.
-pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, String> {
+pub async fn plan(clients: &Clients, config: &Config) -> Result<Previewed, String> {
     let Clients { cluster, cloud, location } = clients;
     let (volumes, nodes) = (cluster.volumes(), cluster.nodes());
     volumes.store.synced().await;
@@ -65,7 +65,7 @@ pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, S
             Finding::Fault(fault) => return Err(fault.to_string()),
         }
     }
-    Ok(lines)
+    Ok(Previewed { lines, ..Previewed::default() })
 }
 
 /// What is known of one volume.

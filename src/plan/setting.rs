@@ -35,3 +35,6 @@ pub struct SettingOrigin {
     /// What it does.
     pub help: &'static str,
 }
+
+/// What holds where no annotation speaks: of which annotation, what, and what decides.
+pub(crate) type Otherwise<N> = (N, Option<String>, SettingSource);

@@ -43,7 +43,7 @@ pub(super) async fn gather(clients: &Clients, config: &Config, nodes: &[Arc<Node
     let mut plans = Vec::new();
     for row in registry::running(config) {
         let planned = tokio::time::timeout(LONGEST_PLAN, (row.preview)(clients, config, None)).await;
-        let lines = planned.map_err(late).flatten();
+        let lines = planned.map_err(late).flatten().map(|previewed| previewed.lines);
         plans.push(ControllerPlan { controller: row.name(), kind: row.object, lines });
     }
     let orphans = tokio::time::timeout(LONGEST_PLAN, gc::look(clients, config)).await.map_err(late);

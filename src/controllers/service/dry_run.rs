@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use super::explain::ServiceDetails;
+use super::explain::details;
 use super::find::FindError;
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::Product;
@@ -12,6 +12,7 @@ use super::state::ServiceState;
 use super::status::WriteBack;
 use crate::alibaba::Fault;
 use crate::cluster::Cluster;
+use crate::controllers::Previewed;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::handling::Handling;
 use crate::plan::service::observed::ObservedModel;
@@ -44,7 +45,7 @@ pub(super) async fn plan<P: Product>(
 ) -> Result<Vec<PlanLine>, Fault> {
     let mut lines = Vec::new();
     for service in preparer.views.services.store.all().iter() {
-        lines.extend(plan_service(preparer, cluster, settings, service.clone()).await?.0);
+        lines.extend(plan_service(preparer, cluster, settings, service.clone()).await?.lines);
     }
     Ok(lines)
 }
@@ -58,20 +59,21 @@ pub(super) async fn plan_service<P: Product>(
     cluster: &Cluster,
     settings: &Arc<ServiceSettings>,
     service: Arc<ServiceView>,
-) -> Result<(Vec<PlanLine>, ServiceDetails), Fault> {
+) -> Result<Previewed, Fault> {
     let object = service.key.to_string();
-    let mut details = ServiceDetails::default();
-    let lines = plan_one(preparer, cluster, (settings, service), &mut details).await?;
+    let mut previewed = Previewed::default();
+    let lines = plan_one(preparer, cluster, (settings, service), &mut previewed).await?;
     let controller = P::CONTROLLER;
     let line = |(kind, destroys, text)| PlanLine { controller, object: object.clone(), text, destroys, kind };
-    Ok((lines.into_iter().map(line).collect(), details))
+    previewed.lines = lines.into_iter().map(line).collect();
+    Ok(previewed)
 }
 
 async fn plan_one<P: Product>(
     preparer: &Preparer<P>,
     cluster: &Cluster,
     (settings, service): (&Arc<ServiceSettings>, Arc<ServiceView>),
-    details: &mut ServiceDetails,
+    previewed: &mut Previewed,
 ) -> Result<Vec<Line>, Fault> {
     let handling = P::KIND.handling(&service, settings);
     if handling == Handling::Ignore {
@@ -95,7 +97,7 @@ async fn plan_one<P: Product>(
     if let Some(fault) = prepared.sighting.unread.pop() {
         return Err(fault);
     }
-    *details = ServiceDetails::of::<P>(&case, &prepared);
+    *previewed = details(&case, &prepared);
     let service = &case.service;
     let mut lines = Vec::new();
     if handling == Handling::Ensure && !P::KIND.is_managed(service) {

@@ -5,34 +5,23 @@ use super::prepare::{Case, Prepared};
 use super::product::Product;
 use super::settings_of;
 use crate::config::Config;
+use crate::controllers::Previewed;
 use crate::plan::inputs::ServiceView;
 use crate::plan::location::CloudLocation;
 use crate::plan::service::handling::{self, Handling, LoadBalancerKind, NLB_CLASS};
 use crate::plan::service::observed::ObservedModel;
-use crate::plan::setting::SettingOrigin;
 
-/// A Service's load balancer, as it is wanted and as it is.
-#[derive(Debug, Default)]
-pub struct ServiceDetails {
-    /// The steps that would make it, if nothing were there. Empty where the Service names a load balancer of a user.
-    pub wanted: Vec<String>,
-    /// What there is.
-    pub found: Vec<String>,
-    /// Where each setting comes from.
-    pub settings: Vec<SettingOrigin>,
-}
-
-impl ServiceDetails {
-    pub(super) fn of<P: Product>(case: &Case<P::Observed>, prepared: &Prepared<P>) -> Self {
-        let (goal, observed) = (&prepared.goal, &*prepared.sighting.observed);
-        // Where a user's load balancer is named, nothing can be made from nothing.
-        let from_nothing = goal.facts().named.is_none().then(|| goal.diff(&P::Observed::default()));
-        let steps = from_nothing.iter().flat_map(|plan| &plan.steps);
-        Self {
-            wanted: steps.map(|step| step.operation.to_string()).collect(),
-            found: found(P::KIND, &case.settings.region, observed),
-            settings: goal.origins(&case.service, &case.settings, observed),
-        }
+/// A Service's load balancer, as it is wanted and as it is, without the plan.
+pub(super) fn details<P: Product>(case: &Case<P::Observed>, prepared: &Prepared<P>) -> Previewed {
+    let (goal, observed) = (&prepared.goal, &*prepared.sighting.observed);
+    // Where a user's load balancer is named, nothing can be made from nothing.
+    let from_nothing = goal.facts().named.is_none().then(|| goal.diff(&P::Observed::default()));
+    let steps = from_nothing.iter().flat_map(|plan| &plan.steps);
+    Previewed {
+        lines: Vec::new(),
+        wanted: steps.map(|step| step.operation.to_string()).collect(),
+        found: found(P::KIND, &case.settings.region, observed),
+        settings: goal.origins(&case.service, &case.settings, observed),
     }
 }
 

@@ -1,29 +1,22 @@
 //! Where each setting of a classic load balancer comes from.
 
-use super::annotations::{Annotations, Name};
+use super::annotations::Name;
 use super::desired::{Desired, DesiredListener};
 use super::model::ListenerField;
-use super::observed::{Observed, ObservedInstance};
+use super::observed::ObservedInstance;
 use crate::plan::inputs::ServiceView;
-use crate::plan::service::annotations::{AnnotationName, Applies, parse};
+use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::desire::SOURCE_RANGES;
-use crate::plan::service::origins::{self, NOT_CHOSEN_YET, Otherwise, configured, switch};
+use crate::plan::service::origins::{self, NOT_CHOSEN_YET, configured, switch};
 use crate::plan::service::settings::ServiceSettings;
-use crate::plan::setting::{SettingOrigin, SettingSource};
+use crate::plan::setting::{Otherwise, SettingSource};
 
 use SettingSource::{Nodes, Spec};
 
-/// Every setting of the load balancer that is `desired`, beside what there is.
-#[must_use]
-pub fn origins(
-    service: &ServiceView,
-    settings: &ServiceSettings,
-    desired: &Desired,
-    observed: &Observed,
-) -> Vec<SettingOrigin> {
-    let annotations: Annotations = parse(service);
+/// What holds where no annotation speaks.
+pub(super) fn otherwise(service: &ServiceView, settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name>> {
     let ports: Vec<String> = desired.listeners.keys().map(|key| format!("{}:{}", key.protocol, key.port)).collect();
-    let mut otherwise = origins::common(settings, &ports);
+    let mut otherwise = vec![(Name::ProtocolPort, Some(ports.join(",")), Spec("spec.ports"))];
     if desired.reuse.is_none() {
         otherwise.extend(instance(settings, desired));
     }
@@ -33,7 +26,7 @@ pub fn origins(
         let scheduler = listener.defaults.get(&ListenerField::Scheduler).cloned();
         otherwise.push(configured(Name::Scheduler, scheduler));
     }
-    origins::origins(service, &annotations, &otherwise, &found(observed))
+    otherwise
 }
 
 /// What a load balancer is made with.
@@ -67,27 +60,21 @@ fn instance(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name
 }
 
 /// What the load balancer has, as annotations would say it.
-fn found(observed: &Observed) -> Vec<(Name, String)> {
-    let has = |it: &ObservedInstance| {
-        let known = |name, value: &Option<String>| value.clone().map(|value| (name, value));
-        let stated = [
-            (Name::AddressType, it.address_type.clone()),
-            (Name::LbName, it.name.clone()),
-            (Name::DeleteProtection, switch(it.delete_protection)),
-            (Name::ModificationProtection, it.modification_protection.clone()),
-            (Name::ChargeType, it.internet_charge_type.clone()),
-            (Name::Bandwidth, it.bandwidth.to_string()),
-            (Name::InstanceChargeType, it.instance_charge_type.clone()),
-            (Name::Spec, it.spec.clone()),
-        ];
-        let read = [
-            known(Name::ResourceGroupId, &it.resource_group_id),
-            known(Name::MasterZoneid, &it.master_zone),
-            known(Name::SlaveZoneid, &it.slave_zone),
-        ];
-        stated.into_iter().chain(read.into_iter().flatten()).collect()
-    };
-    observed.instance.as_ref().map(has).unwrap_or_default()
+pub(super) fn found(it: &ObservedInstance) -> Vec<(Name, String)> {
+    let known = [
+        (Name::AddressType, Some(it.address_type.clone())),
+        (Name::LbName, Some(it.name.clone())),
+        (Name::ResourceGroupId, it.resource_group_id.clone()),
+        (Name::DeleteProtection, Some(switch(it.delete_protection))),
+        (Name::ModificationProtection, Some(it.modification_protection.clone())),
+        (Name::MasterZoneid, it.master_zone.clone()),
+        (Name::SlaveZoneid, it.slave_zone.clone()),
+        (Name::ChargeType, Some(it.internet_charge_type.clone())),
+        (Name::Bandwidth, Some(it.bandwidth.to_string())),
+        (Name::InstanceChargeType, Some(it.instance_charge_type.clone())),
+        (Name::Spec, Some(it.spec.clone())),
+    ];
+    known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// An attribute of a listener that no annotation states.

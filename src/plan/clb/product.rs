@@ -15,7 +15,7 @@ use crate::plan::service::goal::Goal;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
-use crate::plan::setting::SettingOrigin;
+use crate::plan::setting::Otherwise;
 
 impl ProductModel for ClassicModel {
     const APPLIED: &'static str = applied::CLB;
@@ -42,13 +42,12 @@ impl ProductModel for ClassicModel {
         desire::desire(inputs)
     }
 
-    fn origins(
-        service: &ServiceView,
-        settings: &ServiceSettings,
-        desired: &Desired,
-        observed: &Observed,
-    ) -> Vec<SettingOrigin> {
-        origins::origins(service, settings, desired, observed)
+    fn otherwise(service: &ServiceView, settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name>> {
+        origins::otherwise(service, settings, desired)
+    }
+
+    fn found(observed: &Observed) -> Vec<(Name, String)> {
+        observed.instance.as_ref().map(origins::found).unwrap_or_default()
     }
 
     fn diff(desired: &Desired, observed: &Observed) -> Plan {

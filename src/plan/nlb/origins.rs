@@ -1,31 +1,22 @@
 //! Where each setting of a network load balancer comes from.
 
-use super::annotations::{Annotations, Name};
+use super::annotations::Name;
 use super::desired::Desired;
-use super::observed::{Observed, ObservedInstance};
-use crate::plan::inputs::ServiceView;
-use crate::plan::service::annotations::parse;
-use crate::plan::service::origins::{self, NOT_CHOSEN_YET, Otherwise, configured, switch};
+use super::observed::ObservedInstance;
+use crate::plan::service::origins::{self, NOT_CHOSEN_YET, configured, switch};
 use crate::plan::service::settings::ServiceSettings;
-use crate::plan::setting::{SettingOrigin, SettingSource};
+use crate::plan::setting::{Otherwise, SettingSource};
 
 use SettingSource::Nodes;
 
-/// Every setting of the load balancer that is `desired`, beside what there is.
-#[must_use]
-pub fn origins(
-    service: &ServiceView,
-    settings: &ServiceSettings,
-    desired: &Desired,
-    observed: &Observed,
-) -> Vec<SettingOrigin> {
-    let annotations: Annotations = parse(service);
+/// What holds where no annotation speaks.
+pub(super) fn otherwise(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name>> {
     let ports: Vec<String> = desired.listeners.keys().map(|key| format!("{}:{}", key.protocol, key.ports())).collect();
-    let mut otherwise = origins::common(settings, &ports);
+    let mut otherwise = vec![(Name::ProtocolPort, Some(ports.join(",")), SettingSource::Spec("spec.ports"))];
     if desired.reuse.is_none() {
         otherwise.extend(instance(settings, desired));
     }
-    origins::origins(service, &annotations, &otherwise, &found(observed))
+    otherwise
 }
 
 /// What a load balancer is made with.
@@ -46,15 +37,12 @@ fn instance(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name
 }
 
 /// What the load balancer has, as annotations would say it.
-fn found(observed: &Observed) -> Vec<(Name, String)> {
-    let has = |it: &ObservedInstance| {
-        vec![
-            (Name::AddressType, it.address_type.clone()),
-            (Name::LbName, it.name.clone()),
-            (Name::ResourceGroupId, it.resource_group_id.clone()),
-            (Name::DeleteProtection, switch(it.delete_protection)),
-            (Name::ModificationProtection, it.modification_protection.clone()),
-        ]
-    };
-    observed.instance.as_ref().map(has).unwrap_or_default()
+pub(super) fn found(it: &ObservedInstance) -> Vec<(Name, String)> {
+    vec![
+        (Name::AddressType, it.address_type.clone()),
+        (Name::LbName, it.name.clone()),
+        (Name::ResourceGroupId, it.resource_group_id.clone()),
+        (Name::DeleteProtection, switch(it.delete_protection)),
+        (Name::ModificationProtection, it.modification_protection.clone()),
+    ]
 }

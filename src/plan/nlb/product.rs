@@ -14,7 +14,7 @@ use crate::plan::service::goal::Goal;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
-use crate::plan::setting::SettingOrigin;
+use crate::plan::setting::Otherwise;
 
 impl ProductModel for NetworkModel {
     const APPLIED: &'static str = applied::NLB;
@@ -41,13 +41,12 @@ impl ProductModel for NetworkModel {
         desire::desire(inputs)
     }
 
-    fn origins(
-        service: &ServiceView,
-        settings: &ServiceSettings,
-        desired: &Desired,
-        observed: &Observed,
-    ) -> Vec<SettingOrigin> {
-        origins::origins(service, settings, desired, observed)
+    fn otherwise(_: &ServiceView, settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name>> {
+        origins::otherwise(settings, desired)
+    }
+
+    fn found(observed: &Observed) -> Vec<(Name, String)> {
+        observed.instance.as_ref().map(origins::found).unwrap_or_default()
     }
 
     fn diff(desired: &Desired, observed: &Observed) -> Plan {

@@ -20,7 +20,7 @@ use super::spec_fields;
 use super::steps::{Plan, Target};
 use super::unready::UnreadyNodes;
 use crate::plan::inputs::{Endpoint, EndpointsView, Ingress, ServicePort, ServiceView, TargetPort};
-use crate::plan::setting::SettingOrigin;
+use crate::plan::setting::Otherwise;
 
 /// What a product brings, so that what all products do is written once.
 pub trait ProductModel: OperationModel<ListenerKey: Into<Target>> {
@@ -55,13 +55,15 @@ pub trait ProductModel: OperationModel<ListenerKey: Into<Target>> {
     /// The desired state of a managed Service.
     fn desire(inputs: &Inputs<'_>) -> Desired<Self>;
 
-    /// Where each setting of the load balancer comes from, in words, beside what there is.
-    fn origins(
+    /// What holds where no annotation speaks.
+    fn otherwise(
         service: &ServiceView,
         settings: &ServiceSettings,
         desired: &Desired<Self>,
-        observed: &Self::Observed,
-    ) -> Vec<SettingOrigin>;
+    ) -> Vec<Otherwise<Self::Name>>;
+
+    /// What the load balancer has, as annotations would say it.
+    fn found(observed: &Self::Observed) -> Vec<(Self::Name, String)>;
 
     /// The steps to the desired state.
     fn diff(desired: &Desired<Self>, observed: &Self::Observed) -> Plan<Self>;

@@ -12,6 +12,7 @@ use super::desired::{Desired, ProductModel, Removal};
 use super::group_diff::{self, GroupModel};
 use super::handling::Departure;
 use super::listener_diff::port_statuses;
+use super::origins::origins;
 use super::ownership::Owner;
 use super::settings::ServiceSettings;
 use super::steps::Plan;
@@ -110,7 +111,7 @@ impl<M: ProductModel> Goal<M> {
         settings: &ServiceSettings,
         observed: &M::Observed,
     ) -> Vec<SettingOrigin> {
-        self.desired().map(|desired| M::origins(service, settings, desired, observed)).unwrap_or_default()
+        self.desired().map(|desired| origins(service, settings, desired, observed)).unwrap_or_default()
     }
 
     /// The steps from the observed state to the goal.

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::annotations::{AnnotationKey, AnnotationName, Annotations, Applies, Entry};
+use super::annotations::{AnnotationKey, AnnotationName, Applies, Entry, parse};
+use super::desired::{Desired, ProductModel};
 use super::management::ManagementLevel;
 use super::settings::ServiceSettings;
 use crate::plan::inputs::ServiceView;
-use crate::plan::setting::{SettingOrigin, SettingSource};
-
-/// What holds where no annotation speaks: of which annotation, what, and what decides.
-pub(crate) type Otherwise<N> = (N, Option<String>, SettingSource);
+use crate::plan::setting::{Otherwise, SettingOrigin, SettingSource};
 
 /// What the configuration says of an annotation that is not set.
 pub(crate) fn configured<N: AnnotationName>(name: N, value: Option<String>) -> Otherwise<N> {
@@ -22,14 +20,19 @@ pub(crate) fn tags(tags: &BTreeMap<String, String>) -> Option<String> {
     (!stated.is_empty()).then(|| stated.join(","))
 }
 
-/// Every setting that says something, in the order of the manual. `found` is what the load balancer has.
-pub(crate) fn origins<N: AnnotationName>(
+/// Every setting that says something, in the order of the manual, beside what the load balancer has.
+pub(crate) fn origins<M: ProductModel>(
     service: &ServiceView,
-    annotations: &Annotations<N>,
-    otherwise: &[Otherwise<N>],
-    found: &[(N, String)],
+    settings: &ServiceSettings,
+    desired: &Desired<M>,
+    observed: &M::Observed,
 ) -> Vec<SettingOrigin> {
-    let origin = |entry: &Entry<N>| {
+    let (annotations, found) = (parse::<M::Name>(service), M::found(observed));
+    let mut otherwise = M::otherwise(service, settings, desired);
+    let backends = if settings.service.eni_backends { "eni" } else { "ecs" };
+    otherwise.push(configured(M::Name::BACKEND_TYPE, Some(backends.to_owned())));
+    otherwise.push(configured(M::Name::MANAGE, Some(ManagementLevel::VALUES[0].to_owned())));
+    let origin = |entry: &Entry<M::Name>| {
         let (AnnotationKey::Suffix(setting) | AnnotationKey::CurrentSuffix(setting) | AnnotationKey::Whole(setting)) =
             entry.key;
         let (value, source) = if annotations.is_stated(entry.name) {
@@ -43,18 +46,8 @@ pub(crate) fn origins<N: AnnotationName>(
         let found = has.map(|(_, has)| has.clone());
         (!value.is_empty()).then_some(SettingOrigin { setting, value, source, found, help: entry.help })
     };
-    let is_setting = |entry: &&Entry<N>| !matches!(entry.applies, Applies::Routing);
-    N::TABLE.iter().filter(is_setting).filter_map(origin).collect()
-}
-
-/// What all products have where no annotation speaks.
-pub(crate) fn common<N: AnnotationName>(settings: &ServiceSettings, ports: &[String]) -> Vec<Otherwise<N>> {
-    let backends = if settings.service.eni_backends { "eni" } else { "ecs" };
-    vec![
-        configured(N::BACKEND_TYPE, Some(backends.to_owned())),
-        (N::PROTOCOL_PORT, Some(ports.join(",")), SettingSource::Spec("spec.ports")),
-        (N::MANAGE, Some(ManagementLevel::VALUES[0].to_owned()), SettingSource::Default),
-    ]
+    let is_setting = |entry: &&Entry<M::Name>| !matches!(entry.applies, Applies::Routing);
+    M::Name::TABLE.iter().filter(is_setting).filter_map(origin).collect()
 }
 
 /// The value of a place that is not chosen before the load balancer is created.

@@ -40,7 +40,7 @@ use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ScopedProblems;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::{self, Plan, Target};
-use crate::plan::setting::SettingOrigin;
+use crate::plan::setting::Otherwise;
 use crate::telemetry::alarms::Alarms;
 
 /// A cloud of names, which are there at once and have to be opened before they serve, which waits for a job.
@@ -194,7 +194,11 @@ impl ProductModel for TinyModel {
         Desired::new(&sources, Owner::of(service, settings), ScopedProblems::default(), (), ())
     }
 
-    fn origins(_: &ServiceView, _: &ServiceSettings, _: &Desired, _: &Seen) -> Vec<SettingOrigin> {
+    fn otherwise(_: &ServiceView, _: &ServiceSettings, _: &Desired) -> Vec<Otherwise<Name>> {
+        Vec::new()
+    }
+
+    fn found(_: &Seen) -> Vec<(Name, String)> {
         Vec::new()
     }
 

@@ -4,9 +4,9 @@ use super::{Cloud, ENI, World, edited, node, port, settings};
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::CreateInstance;
 use crate::plan::clb::model::ListenerField;
-use crate::plan::clb::origins::origins;
 use crate::plan::service::annotations;
 use crate::plan::service::model::BackendKind;
+use crate::plan::service::origins::origins;
 use crate::plan::service::ownership::MOST_TAGS;
 use crate::plan::service::settings::{LoadBalancerDefaults, ServiceSettings};
 
