@@ -34,7 +34,7 @@ pub(super) trait Orphan: fmt::Debug + fmt::Display + Serialize + Send + Sync + '
     fn delete(&self, cloud: &CloudClient, fence: &Fence) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// An [`Orphan`] of whatever kind.
+/// Something without an owner, of whatever kind.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Leftover {
