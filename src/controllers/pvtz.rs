@@ -3,7 +3,7 @@
 //! What the zone holds is remembered between its full comparisons, so that a change of the cluster that needs no record costs
 //! no call. Nothing is written on that memory alone: the names that differ are read first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -102,12 +102,7 @@ async fn read(
     let zone = reader.zone().await?;
     let rules = rules(config, cluster.uid(), &zone)?;
     let wanted = reader.wanted(&rules)?;
-    let mut state = reader.list(zone).await?;
-    if !state.is_whole {
-        let plan = diff(&wanted, &state.records, &rules, &mut Sightings::new(), Duration::ZERO);
-        reader.refresh(&mut state, &plan).await?;
-    }
-    Ok((rules, wanted, state.records))
+    Ok((rules, wanted, reader.records(&zone.id).await?))
 }
 
 fn rules(config: &Config, uid: &str, zone: &PrivateZone) -> Result<RecordRules, ZoneTrouble> {
@@ -167,14 +162,9 @@ impl BatchReconciler for PvtzReconciler {
         if scope == BatchScope::All {
             self.state = None;
         }
-        let (wanted, plan, rules, later) = match self.observe(&config).await {
+        let (wanted, plan, rules) = match self.observe(&config).await {
             Ok(observed) => observed,
-            Err(trouble) => {
-                if matches!(trouble, ZoneTrouble::Unusable(_)) {
-                    self.state = None;
-                }
-                return self.aborted(&trouble);
-            }
+            Err(trouble) => return self.aborted(&trouble),
         };
         for reason in ["SyncPrivateZoneFailed", "PrivateZoneUnusable"] {
             self.reporter.alarm(reason, 0, "");
@@ -183,7 +173,6 @@ impl BatchReconciler for PvtzReconciler {
         if !plan.withheld.is_empty() {
             result.requeue.extend(plan.withheld.iter().map(|step| (step.owner(), CONFIRM)));
         }
-        result.requeue.extend(later.into_iter().map(|owner| (owner, Duration::ZERO)));
         self.execute(&plan.steps, &rules, &mut result, &mut out_of_sync).await;
         self.reporter.out_of_sync("objects", (&BatchScope::All, began), out_of_sync, |_| true);
         self.reporter.look_again_before_telling(&mut result);
@@ -207,30 +196,32 @@ impl BatchReconciler for PvtzReconciler {
 
 impl PvtzReconciler {
     /// What is wanted, and what is to be done for it according to records that were just read; nothing if what is remembered
-    /// of the zone is what is wanted. Also whose records were not read, because there were too many.
-    async fn observe(
-        &mut self,
-        config: &Config,
-    ) -> Result<(WantedRecords, RecordPlan, RecordRules, BTreeSet<ObjectKey>), ZoneTrouble> {
+    /// of the zone is what is wanted.
+    async fn observe(&mut self, config: &Config) -> Result<(WantedRecords, RecordPlan, RecordRules), ZoneTrouble> {
         let Context { cloud, cluster, location, .. } = &self.context;
         let reader = ZoneReader { pvtz: &cloud.pvtz, location, config, watches: &self.watches };
-        let (now, is_fresh) = (self.started.elapsed(), self.state.is_none());
-        let state = match &mut self.state {
-            Some(known) => known,
-            none => none.insert(reader.list(reader.zone().await?).await?),
+        let now = self.started.elapsed();
+        let known = self.state.take();
+        let zone = match &known {
+            Some(known) => known.zone.clone(),
+            None => reader.zone().await?,
         };
-        let rules = rules(config, cluster.uid(), &state.zone)?;
+        let rules = rules(config, cluster.uid(), &zone)?;
         let wanted = reader.wanted(&rules)?;
-        let remembered = diff(&wanted, &state.records, &rules, &mut self.sighted.clone(), now);
-        let is_certain = is_fresh && state.is_whole || remembered.is_empty() && state.unsure.is_empty();
-        let unread = if is_certain { BTreeSet::new() } else { reader.refresh(state, &remembered).await? };
+        let mut state = match known {
+            None => ZoneState { records: reader.records(&zone.id).await?, zone },
+            Some(mut known) => {
+                let plan = diff(&wanted, &known.records, &rules, &mut self.sighted.clone(), now);
+                if !plan.is_empty() {
+                    reader.refresh(&mut known, &plan).await?;
+                }
+                known
+            }
+        };
         state.records.sort_by(|a, b| a.id.cmp(&b.id));
-        let mut plan = diff(&wanted, &state.records, &rules, &mut self.sighted, now);
-        let is_read = |step: &RecordStep| !unread.contains(&step.content().name);
-        let later = plan.steps.iter().filter(|step| !is_read(step)).map(RecordStep::owner).collect();
-        plan.steps.retain(is_read);
-        plan.withheld.retain(is_read);
-        Ok((wanted, plan, rules, later))
+        let plan = diff(&wanted, &state.records, &rules, &mut self.sighted, now);
+        self.state = Some(state);
+        Ok((wanted, plan, rules))
     }
 
     fn aborted(&self, trouble: &ZoneTrouble) -> BatchResult {
@@ -302,9 +293,6 @@ impl PvtzReconciler {
                     warn!(code = "ACCM0601", owner = %step.owner(), %step, %fault, "failed; the controller retries it");
                     out_of_sync.insert(step.owner().to_string(), failed(step, &fault));
                     result.failed.insert(step.owner(), (fault.kind.as_str(), fault.retry_after));
-                    if let Some(state) = &mut self.state {
-                        state.unsure.insert(step.content().name.clone());
-                    }
                     if !concerns_one(fault.kind) {
                         stopped.insert(action, fault);
                     }
@@ -314,12 +302,15 @@ impl PvtzReconciler {
         for step in steps.iter().skip(MOST_WRITES) {
             result.requeue.insert(step.owner(), Duration::ZERO);
         }
+        if !result.failed.is_empty() {
+            self.state = None;
+        }
     }
 
     async fn write(&mut self, step: &RecordStep, rules: &RecordRules) -> Result<(), Fault> {
         let Context { cloud, fence, .. } = &self.context;
         let permit = fence.permit(WRITE_TIME)?;
-        let Some(ZoneState { zone, records, .. }) = &mut self.state else { return Ok(()) };
+        let Some(ZoneState { zone, records }) = &mut self.state else { return Ok(()) };
         match step {
             RecordStep::Add(content) => {
                 let id = cloud.pvtz.add_record(&permit, &zone.id, content, rules).await?;

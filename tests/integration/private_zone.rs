@@ -363,54 +363,6 @@ async fn of_a_large_zone_only_the_names_that_change_are_read() {
 }
 
 #[tokio::test]
-async fn after_a_failed_write_only_its_name_is_read_again() {
-    let world = world().await;
-    for id in 1..=450 {
-        put(&world.testbed, 1000 + id, record(&format!("other-{id}"), "A", "192.168.9.9", ""));
-    }
-    headless(&world.testbed, "db", &[11, 12]);
-    let ccm = world.start();
-    world.until("the records are there", |testbed| lines(testbed).len() == 453).await;
-    world.until_quiet(QUIET).await;
-    world.take_calls();
-    for fault in [Fault::ErrorAfterEffect, Fault::Unavailable] {
-        world.testbed.cloud.faults().script("UpdateZoneRecord", fault);
-    }
-    point_at(&world.testbed, "db", &[11, 13]);
-    world.until("the record follows", |testbed| lines(testbed).contains(&"db.default.svc A 10.98.1.13".into())).await;
-    world.until_quiet(QUIET).await;
-    let calls = world.take_calls();
-    assert!(calls["DescribeZoneRecords"] <= 3, "one name each time, not five pages: {calls:?}");
-    finish(&world, ccm).await;
-}
-
-#[tokio::test]
-async fn a_zone_that_others_change_all_the_time_gets_its_records() {
-    let world = world().await;
-    for id in 1..=250 {
-        put(&world.testbed, 1000 + id, record(&format!("other-{id}"), "A", "192.168.9.9", ""));
-    }
-    world.testbed.cloud.dials(|dials| dials.busy_zones = true);
-    let holds = |ours: &'static [&'static str]| {
-        move |testbed: &Testbed| {
-            let mut lines = lines(testbed);
-            lines.retain(|line| line.contains("default.svc"));
-            lines == ours
-        }
-    };
-    for host in [1, 2] {
-        plain(&world.testbed, &format!("web-{host}"), &format!("10.96.7.{host}"));
-    }
-    let ccm = world.start();
-    let both = &["web-1.default.svc A 10.96.7.1", "web-2.default.svc A 10.96.7.2"];
-    world.until("the records are there", holds(both)).await;
-    world.testbed.cluster.delete("Service", "default", "web-1").unwrap();
-    world.until("one record is gone", holds(&["web-2.default.svc A 10.96.7.2"])).await;
-    assert!(world.run(&["plan"]).await.status.success(), "nothing to do");
-    finish(&world, ccm).await;
-}
-
-#[tokio::test]
 async fn what_has_no_owner_is_listed_and_goes_only_at_a_second_look() {
     let world = world().await;
     world.testbed.join(1);
