@@ -68,6 +68,11 @@ static EFFECTS: &[Effect] = &[
     row("log", Takes::InPlace, "with the next line"),
     row("traces", Takes::InPlace, "with the next reconcile"),
     row("service.defaults", Takes::InPlace, MADE_FROM_THEN_ON),
+    row(
+        "nlb.defaults.delete_protection",
+        Takes::InPlace,
+        "at once, with a reconcile of all Services of network load balancers",
+    ),
     row("nlb.defaults", Takes::InPlace, MADE_FROM_THEN_ON),
     row("node.disable_source_dest_check", Takes::InPlace, "for nodes that are initialised from then on"),
 ];

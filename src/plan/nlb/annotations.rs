@@ -107,7 +107,7 @@ annotation_table! {
     AdditionalResourceTags: suffix("additional-resource-tags"), Tags, "", Applies::Instance, Always,
         "with at least one tag, the list is authoritative: other tags of users are removed, except those of the configuration", "Tags: `key=value,key=value`.", file: "nlb.defaults.tags", source: "`Tag`";
     DeleteProtection: suffix("delete-protection"), Switch(ON_OFF), "on", Applies::Instance, Always,
-        "changed in place when set and different", "Protection against deletion by others.", file: "nlb.defaults.delete_protection", source: "`DeletionProtectionEnabled`";
+        "changed in place when set and different", "Protection against deletion by others.", file: "nlb.defaults.delete_protection", at_once: true, source: "`DeletionProtectionEnabled`";
     ModificationProtection: suffix("modification-protection"), OneOf(&["ConsoleProtection", "NonProtection"]),
         "ConsoleProtection", Applies::Instance, Always, "changed in place when set and different",
         "Protection against changes in the console.", file: "nlb.defaults.modification_protection", source: "`ModificationProtectionEnabled`";

@@ -83,14 +83,6 @@ pub enum Applies<F> {
     Backends,
 }
 
-impl<F> Applies<F> {
-    /// Whether a default of the configuration also holds for what exists. Otherwise a load balancer or a listener gets it when
-    /// the cloud creates it, and an edit of the file changes nothing that serves.
-    pub const fn default_holds_for_existing(&self) -> bool {
-        matches!(self, Self::Routing | Self::Backends)
-    }
-}
-
 /// When an annotation has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenEffective {
@@ -164,8 +156,11 @@ pub struct Entry<N: AnnotationName> {
     pub kind: ValueKind,
     /// What holds without it; empty if nothing is sent.
     pub default: &'static str,
-    /// The key of the configuration that gives another default. See [`Applies::default_holds_for_existing`].
+    /// The key of the configuration that gives another default.
     pub file: Option<&'static str>,
+    /// Whether that default also holds for what exists. Otherwise a load balancer or a listener gets it when the cloud creates
+    /// it, and an edit of the file changes nothing that serves.
+    pub holds_at_once: bool,
     /// What it is about.
     pub applies: Applies<N::Field>,
     /// When it has an effect.
@@ -253,7 +248,7 @@ macro_rules! annotation_table {
     (
         others: $others:expr;
         $($name:ident: $key:expr, $kind:expr, $default:literal, $applies:expr, $scope:ident, $update:literal, $help:literal
-            $(, file: $file:literal)? $(, removed: $removed:ident)? $(, source: $source:literal)?;)*
+            $(, file: $file:literal)? $(, at_once: $at_once:literal)? $(, removed: $removed:ident)? $(, source: $source:literal)?;)*
     ) => {
         /// An annotation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -269,6 +264,11 @@ macro_rules! annotation_table {
                 kind: $kind,
                 default: $default,
                 file: [$(Some($file),)? None][0],
+                holds_at_once: {
+                    use $crate::plan::service::annotations::Applies;
+                    const APPLIES: Applies<Field> = $applies;
+                    [$($at_once,)? matches!(APPLIES, Applies::Backends)][0]
+                },
                 applies: $applies,
                 scope: $crate::plan::service::annotations::WhenEffective::$scope,
                 update: $update,

@@ -139,8 +139,8 @@ controller gives them, with these differences:
 
 - Without `zone-maps`, the controller chooses two zones: the first of `cloud.vswitches`, then those with the most nodes. A zone that
   the annotation no longer lists is removed from the load balancer.
-- `delete-protection` and `modification-protection` take effect. The controller restores its marks on the load balancers that it
-  made.
+- `delete-protection` and `modification-protection` take effect. The controller restores the delete protection and its marks on
+  the load balancers that it made.
 - Listeners, server groups, backends, security groups and rules without proof that they belong to the Service stay. So does a server
   group that has backends of others. With `force-override-listeners`, a user's listener is overridden as on a classic load balancer.
 - A listener is created, or changed to another server group, only after the cloud has added backends to that group.

@@ -40,7 +40,11 @@ pub(super) fn desire(
     let create = create(annotations, owner, settings, (creation, &zones));
     DesiredInstance {
         near_nodes: zones.is_empty() && !reused,
-        delete_protection: annotations.get(Name::DeleteProtection).map(|value| value == "on"),
+        // The controller itself switches it off before a deletion, which the user may take back.
+        delete_protection: annotations
+            .get(Name::DeleteProtection)
+            .map(|value| value == "on")
+            .or((!reused).then_some(create.delete_protection)),
         modification_protection: text(Name::ModificationProtection),
         address_type: text(Name::AddressType),
         create,

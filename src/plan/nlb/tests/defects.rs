@@ -335,10 +335,10 @@ fn a_listener_follows_its_group_when_that_is_made_again() {
 
 /// N25
 #[test]
-fn protections_follow_their_annotations_and_marks_are_restored() {
+fn delete_protection_is_restored_as_marks_are() {
     let mut cloud = served(&world(&[("delete-protection", "off"), ("modification-protection", "NonProtection")]));
     assert!(!cloud.instance().delete_protection && cloud.instance().modification_protection == "NonProtection");
-    let world = world(&[("delete-protection", "on")]);
+    let world = world(&[]);
     cloud.instance().tags.clear();
     let plan = bring(&world, &mut cloud);
     assert_eq!(plan.steps.len(), 2, "{plan}");
@@ -347,9 +347,8 @@ fn protections_follow_their_annotations_and_marks_are_restored() {
 
 #[test]
 fn defaults_of_the_configuration_change_nothing_that_exists() {
-    let edits: [fn(&mut NetworkLoadBalancerDefaults); 4] = [
+    let edits: [fn(&mut NetworkLoadBalancerDefaults); 3] = [
         |it| it.address_type = "Intranet".to_owned(),
-        |it| it.delete_protection = false,
         |it| it.modification_protection = false,
         |it| drop(it.tags.insert("team".to_owned(), "one".to_owned())),
     ];

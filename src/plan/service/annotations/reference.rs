@@ -96,7 +96,7 @@ fn section_of<N: AnnotationName>(entry: &Entry<N>) -> Section {
 /// What holds without the annotation, and which key of the configuration gives it.
 fn default<N: AnnotationName>(entry: &Entry<N>) -> String {
     let Some(file) = entry.file else { return entry.default.to_owned() };
-    let since = if entry.applies.default_holds_for_existing() { "at once" } else { "when made" };
+    let since = if entry.holds_at_once { "at once" } else { "when made" };
     format!("{}{}`{file}`, {since}", entry.default, if entry.default.is_empty() { "" } else { ", or " })
 }
 
