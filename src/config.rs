@@ -42,7 +42,7 @@ pub use load::{LARGEST_FILE, Loaded, Origin, load, stated};
 pub use reference::reference;
 pub use report::{ConfigProblem, ConfigReport, ProblemPlace};
 pub use rules::RECORD_TTLS;
-pub use schema::{keys, nearest_number, nearest_time, schema};
+pub use schema::{AnnotationDefault, defaults, keys, nearest_number, nearest_time, schema};
 pub use source::{ConfigSource, FileFault, KeyFile};
 pub use values::TimeSpan;
 

@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 
 use serde_json::{Value, json};
 
-use crate::config::{Config, ConfigReport};
+use crate::config::{self, Config, ConfigReport};
 use crate::controllers::registry::CONTROLLERS;
 use crate::supervisor::{JobName, Transitions, wanted};
 
@@ -67,20 +67,15 @@ static EFFECTS: &[Effect] = &[
     row("server", Takes::InPlace, "at once; the old address is served until the new one is"),
     row("log", Takes::InPlace, "with the next line"),
     row("traces", Takes::InPlace, "with the next reconcile"),
-    row("service.defaults", Takes::InPlace, MADE_FROM_THEN_ON),
-    row(
-        "nlb.defaults.delete_protection",
-        Takes::InPlace,
-        "at once, with a reconcile of all Services of network load balancers",
-    ),
-    row("nlb.defaults", Takes::InPlace, MADE_FROM_THEN_ON),
     row("node.disable_source_dest_check", Takes::InPlace, "for nodes that are initialised from then on"),
 ];
 
 /// Every key of the file; the first row that fits counts. Controllers see a change of their section in place.
 pub fn effects() -> impl Iterator<Item = Effect> {
+    let later = config::defaults().filter(|default| !default.holds_at_once);
+    let later = later.map(|default| row(default.key, Takes::InPlace, MADE_FROM_THEN_ON));
     let sections = CONTROLLERS.iter().map(|controller| row(controller.section, Takes::InPlace, controller.on_change));
-    EFFECTS.iter().copied().chain(sections)
+    EFFECTS.iter().copied().chain(later).chain(sections)
 }
 
 /// The row about a key such as `route.period`.

@@ -28,8 +28,8 @@ pub(super) struct SettingLine {
 }
 
 impl SettingLine {
-    pub(super) fn of(origin_of: SettingOrigin, origin: &Origin) -> Self {
-        let SettingOrigin { setting, value, source, found, help } = origin_of;
+    pub(super) fn of(explained: SettingOrigin, origin: &Origin) -> Self {
+        let SettingOrigin { setting, value, source, found, help } = explained;
         let is_stated = matches!(source, SettingSource::Annotation(_));
         let from = match source {
             SettingSource::Annotation(key) => format!("annotation {key}"),
@@ -52,8 +52,7 @@ impl fmt::Display for SettingLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}  ({})", self.setting, self.value, self.from)?;
         match &self.found {
-            Some(found) if self.is_stated => write!(f, "; the load balancer has {found}"),
-            Some(found) => write!(f, "; the load balancer has {found}, which no default changes"),
+            Some(found) => write!(f, "; the load balancer has {found}"),
             None => Ok(()),
         }
     }

@@ -10,16 +10,31 @@ use super::catalog::Catalog;
 use super::file::FileConfig;
 use super::formats;
 use super::values::TimeSpan;
-use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::annotations::values::{MOST_USER_TAGS, ValueKind};
+use crate::plan::service::annotations::{AnnotationName, Entry};
 use crate::plan::{clb, nlb};
 
-/// Keys whose values are defaults of annotations, with what an annotation takes: the annotation has the last word.
-fn defaults() -> impl Iterator<Item = (&'static str, ValueKind, &'static str)> {
-    fn of<N: AnnotationName>() -> impl Iterator<Item = (&'static str, ValueKind, &'static str)> {
-        N::TABLE.iter().filter_map(|entry| Some((entry.file?, entry.kind, entry.default)))
+/// A key whose value is the default of an annotation, which has the last word.
+#[derive(Clone, Copy, Debug)]
+pub struct AnnotationDefault {
+    /// Such as `service.defaults.spec`.
+    pub key: &'static str,
+    /// What values the annotation takes.
+    pub kind: ValueKind,
+    /// What holds without the key, as the page of annotations says it.
+    pub default: &'static str,
+    /// Whether it also holds for what exists.
+    pub holds_at_once: bool,
+}
+
+/// Every key of `[service.defaults]` and `[nlb.defaults]`.
+pub fn defaults() -> impl Iterator<Item = AnnotationDefault> {
+    fn of<N: AnnotationName>(entry: &Entry<N>) -> Option<AnnotationDefault> {
+        let Entry { kind, default, holds_at_once, .. } = *entry;
+        let key = entry.file.filter(|key| key.contains(".defaults."))?;
+        Some(AnnotationDefault { key, kind, default, holds_at_once })
     }
-    of::<clb::annotations::Name>().chain(of::<nlb::annotations::Name>()).filter(|(key, ..)| key.contains(".defaults."))
+    clb::annotations::Name::TABLE.iter().filter_map(of).chain(nlb::annotations::Name::TABLE.iter().filter_map(of))
 }
 
 /// Editors know a schema again by it, wherever the file is.
@@ -87,7 +102,7 @@ fn restrict(node: &mut Json) {
 
 /// The limits of annotations hold for their defaults.
 fn limit(root: &mut Json) {
-    for (key, kind, _) in defaults() {
+    for AnnotationDefault { key, kind, .. } in defaults() {
         let node = root.pointer_mut(&format!("/properties/{}", key.replace('.', "/properties/")));
         let Some(Json::Object(node)) = node else { continue };
         match kind {
@@ -353,12 +368,12 @@ mod tests {
     #[test]
     fn every_default_is_one_of_an_annotation() {
         let stated: BTreeSet<String> = keys().into_iter().filter(|key| key.contains(".defaults.")).collect();
-        assert_eq!(defaults().map(|(key, ..)| key.to_owned()).collect::<BTreeSet<_>>(), stated);
+        assert_eq!(defaults().map(|default| default.key.to_owned()).collect::<BTreeSet<_>>(), stated);
     }
 
     #[test]
     fn defaults_have_the_ranges_and_choices_of_their_annotations() {
-        for (key, kind, _) in defaults() {
+        for AnnotationDefault { key, kind, .. } in defaults() {
             let shape = shape(key);
             match kind {
                 ValueKind::Integer { min, max, .. } => {
@@ -384,7 +399,7 @@ mod tests {
 
     #[test]
     fn what_holds_without_a_word_is_what_the_page_of_annotations_says() {
-        for (key, kind, default) in defaults() {
+        for AnnotationDefault { key, kind, default, .. } in defaults() {
             let stated = match &shape(key).0["default"] {
                 Json::Bool(on) => match kind {
                     ValueKind::Switch(_) => if *on { "on" } else { "off" }.to_owned(),

@@ -93,10 +93,9 @@ pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) 
     let watched = cluster.nodes();
     watched.store.synced().await;
     cluster.identify().await;
-    let unread = |fault: TablesFault| fault.to_string();
-    let ids = tables::ids(cloud, location, config).await.map_err(unread)?;
-    let (mut tables, mut others) =
-        (tables::read(cloud, &ids).await.map_err(|fault| fault.to_string())?, BTreeMap::new());
+    let ids = tables::ids(cloud, location, config).await.map_err(|fault| fault.to_string())?;
+    let mut tables = tables::read(cloud, &ids).await.map_err(|fault| fault.to_string())?;
+    let mut others = BTreeMap::new();
     tables::read_others(cloud, &ids, &mut others).await;
     tables::add_others(&mut tables, &others);
     let planner = RoutePlanner { cloud, location, nodes: &watched.store, tables: &tables };

@@ -209,7 +209,7 @@ async fn plan_product<P: Product>(
     };
     match preparer.views.services.store.get(key) {
         Some(service) => dry_run::plan_service(&preparer, cluster, &settings, service).await,
-        None => Ok(Default::default()),
+        None => Ok(Previewed::default()),
     }
 }
 

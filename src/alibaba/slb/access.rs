@@ -13,8 +13,7 @@ use crate::alibaba::actions::{
 use crate::alibaba::answer::{Fields, Mismatch};
 use crate::alibaba::fault::Fault;
 use crate::fence::Permit;
-use crate::plan::clb::model::CreateAccessList;
-use crate::plan::clb::model::{ListenerKey, Protocol};
+use crate::plan::clb::model::{CreateAccessList, ListenerKey, Protocol};
 use crate::plan::clb::observed::ObservedAccessList;
 
 /// Lists in one page; the API grants no more.

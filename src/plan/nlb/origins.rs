@@ -7,12 +7,12 @@ use crate::plan::service::origins::{self, NOT_CHOSEN_YET, configured, switch};
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::setting::{Otherwise, SettingSource};
 
-use SettingSource::Nodes;
+use SettingSource::{Nodes, Spec};
 
 /// What holds where no annotation speaks.
 pub(super) fn otherwise(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name>> {
     let ports: Vec<String> = desired.listeners.keys().map(|key| format!("{}:{}", key.protocol, key.ports())).collect();
-    let mut otherwise = vec![(Name::ProtocolPort, Some(ports.join(",")), SettingSource::Spec("spec.ports"))];
+    let mut otherwise = vec![(Name::ProtocolPort, Some(ports.join(",")), Spec("spec.ports"))];
     if desired.reuse.is_none() {
         otherwise.extend(instance(settings, desired));
     }
@@ -24,9 +24,12 @@ fn instance(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name
     let create = &desired.instance.create;
     let zones: Vec<String> = create.zones.iter().map(|zone| format!("{}:{}", zone.zone, zone.vswitch)).collect();
     let zones = if zones.is_empty() { NOT_CHOSEN_YET.to_owned() } else { zones.join(",") };
-    let place = if settings.place_near_nodes { Nodes } else { SettingSource::Configuration("cloud.vswitches") };
+    let zones = match settings.place_near_nodes {
+        true => (Name::ZoneMaps, Some(zones), Nodes),
+        false => configured(Name::ZoneMaps, Some(zones)),
+    };
     vec![
-        (Name::ZoneMaps, Some(zones), place),
+        zones,
         configured(Name::AddressType, Some(create.address_type.clone())),
         configured(Name::LbName, Some(create.name.clone())),
         configured(Name::ResourceGroupId, create.resource_group_id.clone()),

@@ -75,12 +75,12 @@ pub(super) async fn perform(
             GroupOperation::DeleteGroup { id, .. } => nlb.delete_group(permit, id).await.or_else(gone_is_done),
         },
         Operation::CreateListener { listener, description, group: it, fields } => {
-            let (load_balancer_id, group_id, listener) = (lb()?, used(observed, it.as_ref())?, *listener);
+            let (load_balancer_id, group_id, listener) = (lb()?, listener_group(observed, it.as_ref())?, *listener);
             nlb.create_listener(permit, &NewListener { load_balancer_id, listener, description, group_id, fields })
                 .await
         }
         Operation::SetListener { listener, description, group: it, fields } => {
-            let (group_id, fields) = (used(observed, it.as_ref())?, &observed.sent(*listener, fields));
+            let (group_id, fields) = (listener_group(observed, it.as_ref())?, &observed.sent(*listener, fields));
             let listener_id = listener_id(listener)?;
             nlb.set_listener(permit, &ListenerChange { listener_id, description, group_id, fields }).await
         }
@@ -113,8 +113,8 @@ pub(super) async fn perform(
     }
 }
 
-/// The id of the server group of a listener: here, every listener has one.
-fn used<'a>(observed: &'a Observed, group: Option<&'a GroupRef>) -> Result<&'a str, Fault> {
+/// The id of the server group of a listener: every listener of this product has one.
+fn listener_group<'a>(observed: &'a Observed, group: Option<&'a GroupRef>) -> Result<&'a str, Fault> {
     group_id(observed, group.ok_or_else(|| missing("the server group"))?)
 }
 

@@ -2,8 +2,7 @@
 
 use super::{Cloud, ENI, World, edited, node, port, settings};
 use crate::plan::clb::diff::diff;
-use crate::plan::clb::model::CreateInstance;
-use crate::plan::clb::model::ListenerField;
+use crate::plan::clb::model::{CreateInstance, ListenerField};
 use crate::plan::service::annotations;
 use crate::plan::service::model::BackendKind;
 use crate::plan::service::origins::origins;
