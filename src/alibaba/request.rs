@@ -4,13 +4,14 @@
 //!
 //! ```ignore
 //! self.0.read(DESCRIBE_VSWITCHES).with("VpcId", vpc_id).numbered("VSwitches", 50, vswitch).await
-//! self.0.write(permit, SET_NAME).with("LoadBalancerId", id).with("LoadBalancerName", name).done().await
+//! self.0.write(permit, DELETE_LOAD_BALANCER).with("LoadBalancerId", id).done().await
 //! ```
 //!
 //! Lists that come in pages are read to their end, or not at all: half a list would look like things that went away.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Display;
 
 use super::actions::{Action, ReadAction, WriteAction};
 use super::answer::{Decoder, Fields, Mismatch};
@@ -66,6 +67,11 @@ impl<'a> Request<'a> {
     pub(super) fn with(mut self, name: impl Into<Cow<'static, str>>, value: impl ToString) -> Self {
         self.params.push(name, value);
         self
+    }
+
+    /// Adds attributes, by the names that they display.
+    pub(super) fn fields<F: Display>(self, fields: &BTreeMap<F, String>) -> Self {
+        fields.iter().fold(self, |request, (field, value)| request.with(field.to_string(), value))
     }
 
     /// Adds a parameter if there is a value.

@@ -5,7 +5,7 @@
 //! (what a plan is); `instance_diff`, `group_diff` and `listener_diff` are what the diffs of the products share.
 
 pub mod annotations;
-mod api_fields;
+pub mod api_fields;
 pub mod applied;
 pub mod backends;
 pub(crate) mod desire;

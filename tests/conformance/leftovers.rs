@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use alicloud_ccm::alibaba::nlb::GroupFilter;
 use alicloud_ccm::alibaba::{Fault, FaultKind};
+use alicloud_ccm::plan::clb::model::InstanceField;
 use alicloud_ccm::plan::route::entry::RouteItem;
 use futures::future::BoxFuture;
 
@@ -184,7 +185,8 @@ async fn delete(run: &Run, leftover: &Leftover) -> Result<(), Fault> {
         },
         Kind::LoadBalancer => match cloud.slb.delete_instance(permit, id).await {
             Err(fault) if fault.kind == FaultKind::Rejected => {
-                cloud.slb.set_delete_protection(permit, id, false).await?;
+                let unprotected = [(InstanceField::DeleteProtection, "off".to_owned())].into();
+                cloud.slb.set_instance(permit, id, &unprotected).await?;
                 cloud.slb.delete_instance(permit, id).await
             }
             result => result,

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::alibaba::CloudClient;
-use crate::alibaba::tests::script::{Reply, Script, access_key, config, permit};
+use crate::alibaba::tests::script::{Reply, Script, access_key, config, permit, renamed};
 use crate::config::checked;
 
 /// Temporary keys that last this long.
@@ -40,7 +40,7 @@ fn cloud_with(credentials: Credentials, replies: impl IntoIterator<Item = Reply>
 }
 
 async fn call(cloud: &CloudClient) -> Result<(), Fault> {
-    cloud.slb.set_name(&permit(), "lb-1", "n").await
+    cloud.slb.set_instance(&permit(), "lb-1", &renamed()).await
 }
 
 /// The key ids that signed the calls to the load balancer product.

@@ -14,14 +14,26 @@ use crate::alibaba::answer::{Fields, Mismatch};
 use crate::alibaba::fault::Fault;
 use crate::alibaba::request::{Request, unique};
 use crate::fence::Permit;
-use crate::plan::clb::model::CreateInstance;
+use crate::plan::clb::model::{CreateInstance, InstanceField, InstanceFields};
 use crate::plan::clb::observed::{ObservedInstance, PendingCharge};
+use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::operation::on_off;
 
 /// Instances in one page.
 const PAGE: usize = 100;
 
 /// Tags in one call.
 const TAGS: usize = 20;
+
+/// What sets the attributes that can be changed.
+const SETTERS: [(InstanceField, WriteAction); 6] = [
+    (InstanceField::Name, SET_NAME),
+    (InstanceField::ChargeType, SET_INSTANCE_CHARGE_TYPE),
+    (InstanceField::Spec, SET_SPEC),
+    (InstanceField::InternetChargeType, SET_INTERNET_SPEC),
+    (InstanceField::DeleteProtection, SET_DELETE_PROTECTION),
+    (InstanceField::ModificationProtection, SET_MODIFICATION_PROTECTION),
+];
 
 impl Slb {
     /// Instances that carry the tag, every page.
@@ -58,7 +70,7 @@ impl Slb {
         let request = self.0.read(DESCRIBE_LOAD_BALANCERS).with("LoadBalancerName", name);
         let mut found = request.numbered("LoadBalancers", PAGE, instance).await?;
         // A comma in the name would have been taken for a list.
-        found.retain(|instance| instance.name == name);
+        found.retain(|instance| instance.fields.is(InstanceField::Name, name));
         Ok(unique(found, |instance| &instance.id))
     }
 
@@ -85,22 +97,12 @@ impl Slb {
         let answer = self
             .0
             .write(permit, CREATE_LOAD_BALANCER)
-            .with("LoadBalancerName", &wanted.name)
-            .with("AddressType", &wanted.address_type)
-            .maybe("AddressIPVersion", wanted.ip_version.as_ref())
+            .fields(&wanted.fields)
             .maybe("VpcId", wanted.vpc_id.as_ref())
             .maybe("VSwitchId", vswitch_id)
-            .maybe("Address", wanted.address.as_ref())
             .maybe("MasterZoneId", wanted.master_zone.as_ref())
             .maybe("SlaveZoneId", wanted.slave_zone.as_ref())
-            .with("InstanceChargeType", &wanted.instance_charge_type)
-            .maybe("LoadBalancerSpec", wanted.spec.as_ref())
-            .maybe("InternetChargeType", wanted.internet_charge_type.as_ref())
-            .maybe("Bandwidth", wanted.bandwidth)
-            .with("DeleteProtection", on_off(wanted.delete_protection))
-            .with("ModificationProtectionStatus", &wanted.modification_protection)
             .maybe("ModificationProtectionReason", wanted.modification_protection_reason.as_ref())
-            .maybe("ResourceGroupId", wanted.resource_group_id.as_ref())
             .with("ClientToken", client_token)
             .tags(&wanted.tags)
             .send()
@@ -121,73 +123,16 @@ impl Slb {
         self.change(permit, DELETE_LOAD_BALANCER, id).done().await
     }
 
-    /// Changes the visible name.
+    /// Changes attributes that one action sets: the first of [`SETTERS`] whose attribute is among them. Nothing is sent for those
+    /// that cannot be changed.
     ///
     /// # Errors
     /// As any write.
-    pub async fn set_name(&self, permit: &Permit, id: &str, name: &str) -> Result<(), Fault> {
-        self.change(permit, SET_NAME, id).with("LoadBalancerName", name).done().await
-    }
-
-    /// Switches delete protection.
-    ///
-    /// # Errors
-    /// As any write.
-    pub async fn set_delete_protection(&self, permit: &Permit, id: &str, on: bool) -> Result<(), Fault> {
-        self.change(permit, SET_DELETE_PROTECTION, id).with("DeleteProtection", on_off(on)).done().await
-    }
-
-    /// `status` is `ConsoleProtection` or `NonProtection`.
-    ///
-    /// # Errors
-    /// As any write.
-    pub async fn set_modification_protection(
-        &self,
-        permit: &Permit,
-        id: &str,
-        status: &str,
-        reason: Option<&str>,
-    ) -> Result<(), Fault> {
-        let request = self.change(permit, SET_MODIFICATION_PROTECTION, id);
-        request.with("ModificationProtectionStatus", status).maybe("ModificationProtectionReason", reason).done().await
-    }
-
-    /// `charge_type` is `PayBySpec` or `PayByCLCU`.
-    ///
-    /// # Errors
-    /// As any write.
-    pub async fn set_instance_charge_type(
-        &self,
-        permit: &Permit,
-        id: &str,
-        charge_type: &str,
-        spec: Option<&str>,
-    ) -> Result<(), Fault> {
-        let request = self.change(permit, SET_INSTANCE_CHARGE_TYPE, id);
-        request.with("InstanceChargeType", charge_type).maybe("LoadBalancerSpec", spec).done().await
-    }
-
-    /// Such as `slb.s2.small`.
-    ///
-    /// # Errors
-    /// As any write.
-    pub async fn set_spec(&self, permit: &Permit, id: &str, spec: &str) -> Result<(), Fault> {
-        self.change(permit, SET_SPEC, id).with("LoadBalancerSpec", spec).done().await
-    }
-
-    /// `charge_type` is `paybytraffic` or `paybybandwidth`; `bandwidth` in Mbit/s.
-    ///
-    /// # Errors
-    /// As any write.
-    pub async fn set_internet_spec(
-        &self,
-        permit: &Permit,
-        id: &str,
-        charge_type: &str,
-        bandwidth: Option<i64>,
-    ) -> Result<(), Fault> {
-        let request = self.change(permit, SET_INTERNET_SPEC, id);
-        request.with("InternetChargeType", charge_type).maybe("Bandwidth", bandwidth).done().await
+    pub async fn set_instance(&self, permit: &Permit, id: &str, fields: &InstanceFields) -> Result<(), Fault> {
+        match SETTERS.iter().find(|(field, _)| fields.contains_key(field)) {
+            Some((_, action)) => self.change(permit, *action, id).fields(fields).done().await,
+            None => Ok(()),
+        }
     }
 
     /// Adds or changes tags of an instance.
@@ -235,10 +180,6 @@ fn having(mut found: Vec<ObservedInstance>, key: &str, value: &str) -> Vec<Obser
     unique(found, |instance| &instance.id)
 }
 
-const fn on_off(on: bool) -> &'static str {
-    if on { "on" } else { "off" }
-}
-
 fn created(body: Fields<'_>) -> Result<CreatedInstance, Mismatch> {
     Ok(CreatedInstance {
         id: body.text("LoadBalancerId")?,
@@ -249,32 +190,26 @@ fn created(body: Fields<'_>) -> Result<CreatedInstance, Mismatch> {
 }
 
 fn instance(body: Fields<'_>) -> Result<ObservedInstance, Mismatch> {
+    let value = |field: &InstanceField| {
+        let text = body.text(field.parameter())?;
+        let value = match field {
+            InstanceField::InternetChargeType => internet_charge_type(body.text("InternetChargeTypeAlias")?, text),
+            InstanceField::Bandwidth => body.number(field.parameter())?.to_string(),
+            InstanceField::DeleteProtection => on_off(text.eq_ignore_ascii_case("on")).to_owned(),
+            _ => text,
+        };
+        Ok((*field, value))
+    };
     Ok(ObservedInstance {
         id: body.text("LoadBalancerId")?,
-        name: body.text("LoadBalancerName")?,
-        address: body.text("Address")?,
-        address_type: body.text("AddressType")?,
-        ip_version: body.text("AddressIPVersion")?,
-        network_type: body.text("NetworkType")?,
+        fields: InstanceField::ALL.iter().map(value).collect::<Result<_, Mismatch>>()?,
         vpc_id: body.text("VpcId")?,
         vswitch_id: body.text("VSwitchId")?,
-        master_zone: Some(body.text("MasterZoneId")?),
-        slave_zone: Some(body.text("SlaveZoneId")?),
-        spec: body.text("LoadBalancerSpec")?,
-        instance_charge_type: body.text("InstanceChargeType")?,
-        internet_charge_type: internet_charge_type(
-            body.text("InternetChargeTypeAlias")?,
-            body.text("InternetChargeType")?,
-        ),
-        bandwidth: body.number("Bandwidth")?,
         pending_charge: match body.text("HasReservedInfo")?.as_str() {
             "" => PendingCharge::Unread,
             "true" => PendingCharge::From(body.text("ReservedInfoActiveTime")?),
             _ => PendingCharge::None,
         },
-        delete_protection: body.text("DeleteProtection")?.eq_ignore_ascii_case("on"),
-        modification_protection: body.text("ModificationProtectionStatus")?,
-        resource_group_id: Some(body.text("ResourceGroupId")?),
         status: body.text("LoadBalancerStatus")?,
         tags: body.tags()?,
     })

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::alibaba::FaultKind;
 use crate::alibaba::tests::script::{Reply, cloud, permit};
-use crate::plan::clb::model::CreateInstance;
+use crate::plan::clb::model::{CreateInstance, InstanceField, InstanceFields};
 use crate::plan::clb::model::{ListenerField, Protocol};
 use crate::plan::clb::observed::CertificateState;
 use crate::plan::service::model::{Backend, BackendKey, BackendKind};
@@ -48,8 +48,9 @@ async fn instances_are_found_by_one_tag_on_every_page() {
     let (cloud, script) = cloud([instances(120, 0, 100), instances(120, 99, 120)]);
     let found = cloud.slb.find_by_tag("k", "v").await.unwrap();
     assert_eq!(found.len(), 120, "the one that moved to the next page counts once");
-    assert_eq!(found[0].internet_charge_type, "paybytraffic", "lists have the word in the alias");
-    assert_eq!((found[0].bandwidth, found[0].delete_protection), (5, true));
+    assert_eq!(found[0].fields[&InstanceField::InternetChargeType], "paybytraffic", "lists have the word in the alias");
+    assert_eq!(found[0].fields[&InstanceField::Bandwidth], "5");
+    assert_eq!(found[0].fields[&InstanceField::DeleteProtection], "on");
     let seen = script.seen();
     assert_eq!(json_param(&seen[0], "Tags"), json!([{"TagKey": "k", "TagValue": "v"}]));
     assert_eq!((seen[1].param("PageNumber"), seen[1].param("PageSize")), (Some("2"), Some("100")));
@@ -76,8 +77,14 @@ async fn one_instance_is_read_and_only_the_one_asked_for() {
         Reply::ok(json!({"LoadBalancerId": ["lb-1"]})),
     ]);
     let found = cloud.slb.describe_instance("lb-1").await.unwrap();
-    assert_eq!((found.internet_charge_type.as_str(), found.vswitch_id.as_str()), ("paybybandwidth", "vsw-1"));
-    assert_eq!((found.ip_version.as_str(), found.tags.get("k").unwrap().as_str()), ("ipv4", "v"));
+    assert_eq!(
+        (found.fields[&InstanceField::InternetChargeType].as_str(), found.vswitch_id.as_str()),
+        ("paybybandwidth", "vsw-1")
+    );
+    assert_eq!(
+        (found.fields[&InstanceField::IpVersion].as_str(), found.tags.get("k").unwrap().as_str()),
+        ("ipv4", "v")
+    );
     assert_eq!(cloud.slb.describe_instance("lb-1").await.unwrap_err().kind, FaultKind::Transient);
     assert_eq!(cloud.slb.describe_instance("lb-1").await.unwrap_err().kind, FaultKind::Gone);
     let fault = cloud.slb.describe_instance("lb-1").await.unwrap_err();
@@ -91,14 +98,16 @@ async fn a_new_instance_gets_its_token_tags_and_nothing_that_was_left_out() {
         Reply::ok(json!({"RequestId": "R"})),
     ]);
     let wanted = CreateInstance {
-        name: "a1".into(),
-        address_type: "intranet".into(),
+        fields: InstanceFields::from([
+            (InstanceField::Name, "a1".into()),
+            (InstanceField::AddressType, "intranet".into()),
+            (InstanceField::ChargeType, "PayBySpec".into()),
+            (InstanceField::Spec, "slb.s1.small".into()),
+            (InstanceField::DeleteProtection, "on".into()),
+            (InstanceField::ModificationProtection, "NonProtection".into()),
+        ]),
         vpc_id: Some("vpc-1".into()),
         vswitch_ids: vec!["vsw-1".into(), "vsw-2".into()],
-        instance_charge_type: "PayBySpec".into(),
-        spec: Some("slb.s1.small".into()),
-        delete_protection: true,
-        modification_protection: "NonProtection".into(),
         tags: BTreeMap::from([("a".into(), "1".into()), ("b".into(), String::new())]),
         ..CreateInstance::default()
     };
@@ -131,14 +140,16 @@ async fn everything_that_is_asked_of_a_new_instance_is_sent() {
     let (cloud, script) = cloud([Reply::ok(json!({"LoadBalancerId": "lb-1", "Address": "47.98.0.9"}))]);
     let text = |text: &str| Some(text.to_owned());
     let wanted = CreateInstance {
-        ip_version: text("ipv6"),
-        address: text("10.0.0.9"),
+        fields: InstanceFields::from([
+            (InstanceField::IpVersion, "ipv6".into()),
+            (InstanceField::Address, "10.0.0.9".into()),
+            (InstanceField::InternetChargeType, "paybybandwidth".into()),
+            (InstanceField::Bandwidth, "7".into()),
+            (InstanceField::ResourceGroup, "rg-1".into()),
+        ]),
         master_zone: text("z-i"),
         slave_zone: text("z-j"),
-        internet_charge_type: text("paybybandwidth"),
-        bandwidth: Some(7),
         modification_protection_reason: text("why"),
-        resource_group_id: text("rg-1"),
         ..CreateInstance::default()
     };
     cloud.slb.create_instance(&permit(), &wanted, None, "token").await.unwrap();
@@ -161,12 +172,18 @@ async fn everything_that_is_asked_of_a_new_instance_is_sent() {
 async fn attributes_of_an_instance_are_set_by_their_own_actions() {
     let (cloud, script) = cloud((0..7).map(|_| Reply::done()));
     let (slb, permit) = (&cloud.slb, permit());
-    slb.set_name(&permit, "lb-1", "new").await.unwrap();
-    slb.set_delete_protection(&permit, "lb-1", false).await.unwrap();
-    slb.set_modification_protection(&permit, "lb-1", "ConsoleProtection", Some("why")).await.unwrap();
-    slb.set_instance_charge_type(&permit, "lb-1", "PayByCLCU", None).await.unwrap();
-    slb.set_spec(&permit, "lb-1", "slb.s2.small").await.unwrap();
-    slb.set_internet_spec(&permit, "lb-1", "paybybandwidth", Some(10)).await.unwrap();
+    for fields in [
+        vec![(InstanceField::Name, "new")],
+        vec![(InstanceField::DeleteProtection, "off")],
+        vec![(InstanceField::ModificationProtection, "ConsoleProtection")],
+        vec![(InstanceField::ChargeType, "PayByCLCU")],
+        vec![(InstanceField::Spec, "slb.s2.small")],
+        vec![(InstanceField::InternetChargeType, "paybybandwidth"), (InstanceField::Bandwidth, "10")],
+        vec![(InstanceField::AddressType, "what cannot be changed is not sent")],
+    ] {
+        let fields = fields.into_iter().map(|(field, value)| (field, value.to_owned())).collect();
+        slb.set_instance(&permit, "lb-1", &fields).await.unwrap();
+    }
     slb.delete_instance(&permit, "lb-1").await.unwrap();
     let sent: Vec<_> = script
         .seen()
@@ -183,7 +200,7 @@ async fn attributes_of_an_instance_are_set_by_their_own_actions() {
         [
             "SetLoadBalancerName LoadBalancerName=new",
             "SetLoadBalancerDeleteProtection DeleteProtection=off",
-            "SetLoadBalancerModificationProtection ModificationProtectionReason=why ModificationProtectionStatus=ConsoleProtection",
+            "SetLoadBalancerModificationProtection ModificationProtectionStatus=ConsoleProtection",
             "ModifyLoadBalancerInstanceChargeType InstanceChargeType=PayByCLCU",
             "ModifyLoadBalancerInstanceSpec LoadBalancerSpec=slb.s2.small",
             "ModifyLoadBalancerInternetSpec Bandwidth=10 InternetChargeType=paybybandwidth",

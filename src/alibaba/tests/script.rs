@@ -16,6 +16,7 @@ use crate::alibaba::transport::{Direct, Transport, TransportError};
 use crate::config::checked;
 use crate::config::secret::Secret;
 use crate::fence::{Permit, fence};
+use crate::plan::clb::model::{InstanceField, InstanceFields};
 
 /// What the next request gets.
 pub(in crate::alibaba) enum Reply {
@@ -206,6 +207,11 @@ pub(in crate::alibaba) fn permit() -> Permit {
     let (keeper, fence) = fence();
     keeper.lead_unbounded();
     fence.permit(Duration::ZERO).unwrap()
+}
+
+/// What a call changes that renames a classic load balancer.
+pub(in crate::alibaba) fn renamed() -> InstanceFields {
+    [(InstanceField::Name, "n".to_owned())].into()
 }
 
 /// A permit that ends after this time.

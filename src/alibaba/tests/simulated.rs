@@ -21,7 +21,7 @@ use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{CloudClient, FaultKind, actions, location};
 use crate::config::checked::{AccessKey, Credentials};
 use crate::config::secret::Secret;
-use crate::plan::clb::model::{CreateAccessList, CreateInstance};
+use crate::plan::clb::model::{CreateAccessList, CreateInstance, InstanceField, InstanceFields};
 use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::observed::CertificateState;
 use crate::plan::nlb::model::{
@@ -143,11 +143,13 @@ async fn routes(cloud: &CloudClient) {
 async fn load_balancer(cloud: &CloudClient) -> String {
     let (slb, permit) = (&cloud.slb, permit());
     let wanted = CreateInstance {
-        name: "first".into(),
-        address_type: "internet".into(),
-        instance_charge_type: "PayBySpec".into(),
-        spec: Some("slb.s1.small".into()),
-        modification_protection: "NonProtection".into(),
+        fields: InstanceFields::from([
+            (InstanceField::Name, "first".into()),
+            (InstanceField::AddressType, "internet".into()),
+            (InstanceField::ChargeType, "PayBySpec".into()),
+            (InstanceField::Spec, "slb.s1.small".into()),
+            (InstanceField::ModificationProtection, "NonProtection".into()),
+        ]),
         tags: BTreeMap::from([("owner".into(), "me".into())]),
         ..CreateInstance::default()
     };
@@ -156,19 +158,21 @@ async fn load_balancer(cloud: &CloudClient) -> String {
     assert_eq!(made.id, again.id, "the same token makes the same instance");
     let id = made.id;
     assert_eq!(slb.find_by_tag("owner", "me").await.unwrap()[0].id, id);
-    slb.set_name(&permit, &id, "second").await.unwrap();
+    let set = async |fields: InstanceFields| slb.set_instance(&permit, &id, &fields).await.unwrap();
+    set([(InstanceField::Name, "second".into())].into()).await;
     assert_eq!(slb.find_by_name("second").await.unwrap()[0].id, id);
     assert!(slb.find_by_name("first").await.unwrap().is_empty());
-    slb.set_delete_protection(&permit, &id, true).await.unwrap();
-    slb.set_modification_protection(&permit, &id, "ConsoleProtection", Some("managed")).await.unwrap();
-    slb.set_spec(&permit, &id, "slb.s2.small").await.unwrap();
-    slb.set_internet_spec(&permit, &id, "paybybandwidth", Some(7)).await.unwrap();
-    slb.set_instance_charge_type(&permit, &id, "PayByCLCU", None).await.unwrap();
+    set([(InstanceField::DeleteProtection, "on".into())].into()).await;
+    set([(InstanceField::ModificationProtection, "ConsoleProtection".into())].into()).await;
+    set([(InstanceField::Spec, "slb.s2.small".into())].into()).await;
+    let bought = [(InstanceField::InternetChargeType, "paybybandwidth".into()), (InstanceField::Bandwidth, "7".into())];
+    set(bought.into()).await;
+    set([(InstanceField::ChargeType, "PayByCLCU".into())].into()).await;
     slb.tag(&permit, &id, &BTreeMap::from([("extra".into(), "1".into())])).await.unwrap();
     slb.untag(&permit, &id, &["owner".into()]).await.unwrap();
     let found = slb.describe_instance(&id).await.unwrap();
     assert_eq!(found.tags, LiteMap::from_iter([("extra".into(), "1".into())]));
-    assert!(found.delete_protection);
+    assert_eq!(found.fields[&InstanceField::DeleteProtection], "on");
     assert!(cloud.vpc.describe_load_balancer_eips(&id).await.unwrap().is_empty());
     id
 }
@@ -525,7 +529,8 @@ async fn every_action_works_and_the_cloud_has_no_complaint() {
     let (slb, permit) = (&cloud.slb, permit());
     slb.delete_group(&permit, &group).await.unwrap();
     assert_eq!(slb.delete_instance(&permit, &id).await.unwrap_err().kind, FaultKind::Rejected, "protected");
-    slb.set_delete_protection(&permit, &id, false).await.unwrap();
+    let unprotected = [(InstanceField::DeleteProtection, "off".into())].into();
+    slb.set_instance(&permit, &id, &unprotected).await.unwrap();
     slb.delete_instance(&permit, &id).await.unwrap();
     assert_eq!(slb.describe_instance(&id).await.unwrap_err().kind, FaultKind::Gone);
     let by_role = Credentials::AssumeRole {
@@ -592,10 +597,12 @@ async fn whatever_eats_the_answer_of_a_write_leaves_its_fate_open() {
     let simulated = sim::cloud::Cloud::new(account());
     let cloud = client(&simulated, Credentials::AccessKey(key()));
     let wanted = CreateInstance {
-        name: "one".into(),
-        address_type: "internet".into(),
-        instance_charge_type: "PayByCLCU".into(),
-        modification_protection: "NonProtection".into(),
+        fields: InstanceFields::from([
+            (InstanceField::Name, "one".into()),
+            (InstanceField::AddressType, "internet".into()),
+            (InstanceField::ChargeType, "PayByCLCU".into()),
+            (InstanceField::ModificationProtection, "NonProtection".into()),
+        ]),
         ..CreateInstance::default()
     };
     for fault in [Fault::AnswerLost, Fault::ErrorAfterEffect, Fault::GatewayPage, Fault::Garbled] {

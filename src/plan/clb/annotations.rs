@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::model::{ListenerField as Field, ListenerFields, Protocol};
+use super::model::{InstanceField, ListenerField as Field, ListenerFields, Protocol};
 use crate::plan::service::annotations::values::ValueKind::{
     AclIds, Address, AnyCase, AnyValue, Cookie, DomainExtensions, ForwardPorts, HealthDomain, HealthPath, HostName,
     HttpCodes, Integer, Labels, LoadBalancerName, LooseSwitch, OneOf, OneOfGrowing, OneOfOrLast, Presence,
@@ -196,6 +196,27 @@ annotation_table! {
         "takes effect with the next termination",
         "`true` keeps terminating pods that still serve with weight 0. With `backend-type` `eni` and without `ignore-weight-update`.", source: "official controller";
 }
+
+/// How many of [`INSTANCE`] cannot be changed.
+pub(super) const FIXED: usize = 7;
+
+/// Attributes of the load balancer, those first that cannot be changed.
+pub(super) const INSTANCE: [(Name, InstanceField); 14] = [
+    (Name::MasterZoneid, InstanceField::MasterZone),
+    (Name::SlaveZoneid, InstanceField::SlaveZone),
+    (Name::AddressType, InstanceField::AddressType),
+    (Name::IpVersion, InstanceField::IpVersion),
+    (Name::ResourceGroupId, InstanceField::ResourceGroup),
+    (Name::NetworkType, InstanceField::NetworkType),
+    (Name::Ip, InstanceField::Address),
+    (Name::LbName, InstanceField::Name),
+    (Name::InstanceChargeType, InstanceField::ChargeType),
+    (Name::Spec, InstanceField::Spec),
+    (Name::ChargeType, InstanceField::InternetChargeType),
+    (Name::Bandwidth, InstanceField::Bandwidth),
+    (Name::DeleteProtection, InstanceField::DeleteProtection),
+    (Name::ModificationProtection, InstanceField::ModificationProtection),
+];
 
 /// Attributes of listeners of this protocol, as far as annotations set them.
 pub(super) fn listener_fields(annotations: &Annotations, protocol: Protocol) -> ListenerFields {

@@ -6,17 +6,20 @@ use std::sync::Arc;
 use litemap::LiteMap;
 
 use super::diff::fields::for_change;
-use super::model::CreateInstance;
-use super::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
+use super::model::{CreateInstance, InstanceField, ListenerField, ListenerFields, ListenerKey, Protocol};
 use super::observed::{
     AccessList, Observed, ObservedAccessList, ObservedDomainExtension, ObservedInstance, ObservedListener,
     PendingCharge,
 };
 use super::operation::{Operation, Own};
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::operation::Part;
+
+/// The specification of an instance that is charged by use.
+const BY_USE: &str = "slb.lcu.elastic";
 
 /// What the cloud answered to a creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -173,28 +176,31 @@ impl Observed {
 }
 
 fn created(wanted: &CreateInstance, made: &CreationAnswer) -> ObservedInstance {
-    let by_spec = wanted.instance_charge_type.eq_ignore_ascii_case("PayBySpec");
     let placement = wanted.placement();
-    let in_vpc = wanted.address_type == "intranet" && !wanted.vswitch_ids.is_empty();
+    let mut fields = wanted.fields.clone();
+    let known = [
+        (InstanceField::Address, made.address.clone()),
+        (InstanceField::MasterZone, placement.master_zone),
+        (InstanceField::SlaveZone, placement.slave_zone),
+    ];
+    fields.extend(known.into_iter().filter_map(|(field, value)| Some((field, value?))));
+    let in_vpc = fields.is(InstanceField::AddressType, "intranet") && !wanted.vswitch_ids.is_empty();
+    for (field, usual) in [
+        (InstanceField::Address, ""),
+        (InstanceField::IpVersion, "ipv4"),
+        (InstanceField::NetworkType, if in_vpc { "vpc" } else { "classic" }),
+        (InstanceField::Spec, BY_USE),
+        (InstanceField::InternetChargeType, "paybytraffic"),
+        (InstanceField::Bandwidth, "5120"),
+    ] {
+        fields.entry(field).or_insert_with(|| usual.to_owned());
+    }
     ObservedInstance {
         id: made.id.clone().unwrap_or_default(),
-        name: wanted.name.clone(),
-        address: made.address.clone().or_else(|| wanted.address.clone()).unwrap_or_default(),
-        address_type: wanted.address_type.clone(),
-        ip_version: wanted.ip_version.clone().unwrap_or_else(|| "ipv4".to_owned()),
-        network_type: if in_vpc { "vpc" } else { "classic" }.to_owned(),
+        fields,
         vpc_id: made.vpc_id.clone().unwrap_or_default(),
         vswitch_id: made.vswitch_id.clone().unwrap_or_default(),
-        master_zone: placement.master_zone,
-        slave_zone: placement.slave_zone,
-        spec: wanted.spec.clone().filter(|_| by_spec).unwrap_or_else(|| "slb.lcu.elastic".to_owned()),
-        instance_charge_type: wanted.instance_charge_type.clone(),
-        internet_charge_type: wanted.internet_charge_type.clone().unwrap_or_else(|| "paybytraffic".to_owned()),
-        bandwidth: wanted.bandwidth.unwrap_or(5120),
         pending_charge: PendingCharge::None,
-        delete_protection: wanted.delete_protection,
-        modification_protection: wanted.modification_protection.clone(),
-        resource_group_id: wanted.resource_group_id.clone(),
         status: "active".to_owned(),
         tags: LiteMap::from_iter(wanted.tags.clone()),
     }
@@ -202,19 +208,11 @@ fn created(wanted: &CreateInstance, made: &CreationAnswer) -> ObservedInstance {
 
 fn change_instance(instance: &mut ObservedInstance, operation: &Operation) {
     match operation {
-        Operation::Own(Own::SetName { name }) => instance.name.clone_from(name),
-        Operation::Own(Own::SetDeleteProtection { on }) => instance.delete_protection = *on,
-        Operation::Own(Own::SetModificationProtection { status, .. }) => {
-            instance.modification_protection.clone_from(status)
-        }
-        Operation::Own(Own::SetInstanceChargeType { charge_type, spec }) => {
-            instance.instance_charge_type.clone_from(charge_type);
-            instance.spec = spec.clone().unwrap_or_else(|| "slb.lcu.elastic".to_owned());
-        }
-        Operation::Own(Own::SetSpec { spec }) => instance.spec.clone_from(spec),
-        Operation::Own(Own::SetInternetSpec { charge_type, bandwidth }) => {
-            instance.internet_charge_type.clone_from(charge_type);
-            instance.bandwidth = bandwidth.unwrap_or(instance.bandwidth);
+        Operation::Own(Own::SetInstance(fields)) => {
+            if fields.contains_key(&InstanceField::ChargeType) {
+                instance.fields.insert(InstanceField::Spec, BY_USE.to_owned());
+            }
+            instance.fields.extend(fields.clone());
         }
         Operation::Tag { tags } => instance.tags.extend(tags.clone()),
         Operation::Untag { keys } => instance.tags.retain(|key, _| !keys.contains(key)),
@@ -246,11 +244,11 @@ fn apply_to_domains(
 
 /// What the API forgets when a feature is switched off.
 fn forget(fields: &mut ListenerFields) {
-    if fields.get(&ListenerField::AclStatus).is_some_and(|status| status == "off") {
+    if fields.is(ListenerField::AclStatus, "off") {
         fields.remove(&ListenerField::AclId);
         fields.remove(&ListenerField::AclType);
     }
-    if fields.get(&ListenerField::StickySession).is_some_and(|status| status == "off") {
+    if fields.is(ListenerField::StickySession, "off") {
         for field in [ListenerField::StickySessionType, ListenerField::Cookie, ListenerField::CookieTimeout] {
             fields.remove(&field);
         }

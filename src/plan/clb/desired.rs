@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::model::ListenerFields;
-use super::model::{CreateAccessList, CreateInstance};
-use super::observed::ObservedInstance;
+use super::model::{CreateAccessList, CreateInstance, InstanceField, InstanceFields, ListenerFields};
 use crate::plan::inputs::NodeView;
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::desired;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::zones;
@@ -40,60 +39,14 @@ pub struct DesiredInstance {
     pub create: CreateInstance,
     /// Whether nothing says in which zones it is to be, see [`Desired::choose_zones`].
     pub near_nodes: bool,
-    /// Visible name.
-    pub name: Option<String>,
     /// The vSwitch that an annotation asks for; it counts only when the instance is made.
     pub vswitch_id: Option<String>,
-    /// What cannot be changed: (annotation key, attribute, wanted value).
-    pub fixed: Vec<(String, FixedAttribute, String)>,
-    /// `PayBySpec` or `PayByCLCU`
-    pub instance_charge_type: Option<String>,
-    /// Specification.
-    pub spec: Option<String>,
-    /// `paybytraffic` or `paybybandwidth`
-    pub internet_charge_type: Option<String>,
-    /// Mbit/s
-    pub bandwidth: Option<i64>,
-    /// Delete protection.
-    pub delete_protection: Option<bool>,
-    /// `ConsoleProtection` or `NonProtection`
-    pub modification_protection: Option<String>,
+    /// What annotations ask for.
+    pub fields: InstanceFields,
+    /// The annotations of those that cannot be changed, as they are spelled.
+    pub fixed: Vec<(String, InstanceField)>,
     /// If not empty: exactly these, besides ours and the vendor's.
     pub tags: BTreeMap<String, String>,
-}
-
-/// An attribute of an instance that is chosen when it is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FixedAttribute {
-    /// Public or private.
-    AddressType,
-    /// `ipv4` or `ipv6`
-    IpVersion,
-    /// `classic` or `vpc`
-    NetworkType,
-    /// The private address.
-    Address,
-    /// Primary zone.
-    MasterZone,
-    /// Secondary zone.
-    SlaveZone,
-    /// Resource group.
-    ResourceGroup,
-}
-
-impl FixedAttribute {
-    /// Its value on an instance; `None` if it is not known.
-    pub fn of(self, instance: &ObservedInstance) -> Option<&str> {
-        match self {
-            Self::AddressType => Some(&instance.address_type),
-            Self::IpVersion => Some(&instance.ip_version),
-            Self::NetworkType => Some(&instance.network_type),
-            Self::Address => Some(&instance.address),
-            Self::MasterZone => instance.master_zone.as_deref(),
-            Self::SlaveZone => instance.slave_zone.as_deref(),
-            Self::ResourceGroup => instance.resource_group_id.as_deref(),
-        }
-    }
 }
 
 /// A desired listener.
@@ -121,10 +74,8 @@ impl DesiredInstance {
     /// Whether nothing says in which vSwitch of the VPC a load balancer that is to be made is to be.
     #[must_use]
     pub fn is_vswitch_open(&self) -> bool {
-        let is_classic = |(_, attribute, value): &(String, FixedAttribute, String)| {
-            *attribute == FixedAttribute::NetworkType && value == "classic"
-        };
-        self.create.address_type == "intranet" && self.vswitch_id.is_none() && !self.fixed.iter().any(is_classic)
+        let is_classic = self.fields.is(InstanceField::NetworkType, "classic");
+        self.create.fields.is(InstanceField::AddressType, "intranet") && self.vswitch_id.is_none() && !is_classic
     }
 }
 

@@ -236,6 +236,59 @@ pub(super) fn field_counts<'a>(
     }
 }
 
+api_fields! {
+    /// An attribute of an instance.
+    InstanceField {
+        /// Visible name.
+        Name = "LoadBalancerName",
+        /// `internet` or `intranet`; fixed.
+        AddressType = "AddressType",
+        /// `ipv4` or `ipv6`; fixed.
+        IpVersion = "AddressIPVersion",
+        /// `vpc` or `classic`; fixed, and never sent.
+        NetworkType = "NetworkType",
+        /// The address it serves; fixed.
+        Address = "Address",
+        /// Primary zone; fixed.
+        MasterZone = "MasterZoneId",
+        /// Secondary zone; fixed.
+        SlaveZone = "SlaveZoneId",
+        /// `rg-...`; fixed.
+        ResourceGroup = "ResourceGroupId",
+        /// `PayBySpec` or `PayByCLCU`
+        ChargeType = "InstanceChargeType",
+        /// `slb.s1.small`, `slb.lcu.elastic`, ...
+        Spec = "LoadBalancerSpec",
+        /// `paybytraffic` or `paybybandwidth`
+        InternetChargeType = "InternetChargeType",
+        /// Mbit/s
+        Bandwidth = "Bandwidth",
+        /// `on` or `off`
+        DeleteProtection = "DeleteProtection",
+        /// `ConsoleProtection` or `NonProtection`
+        ModificationProtection = "ModificationProtectionStatus",
+    }
+}
+
+impl InstanceField {
+    /// How plans call it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::ChargeType => "instance charge type",
+            Self::Spec => "spec",
+            Self::InternetChargeType => "internet charge type",
+            Self::Bandwidth => "bandwidth",
+            Self::DeleteProtection => "delete protection",
+            Self::ModificationProtection => "modification protection",
+            fixed => fixed.parameter(),
+        }
+    }
+}
+
+/// Values of attributes of an instance, all as text, spelled as the API spells them.
+pub type InstanceFields = BTreeMap<InstanceField, String>;
+
 /// Where a load balancer is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreationPlace {
@@ -309,18 +362,12 @@ pub struct CreateAccessList {
 /// Parameters of a new instance. Empty options are not sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateInstance {
-    /// Visible name.
-    pub name: String,
-    /// `internet` or `intranet`
-    pub address_type: String,
-    /// `ipv4` or `ipv6`
-    pub ip_version: Option<String>,
+    /// Attributes to send, those of its place apart.
+    pub fields: InstanceFields,
     /// For intranet instances.
     pub vpc_id: Option<String>,
     /// vSwitches to try, in order; the first is tried first, the others when it has no address left.
     pub vswitch_ids: Vec<String>,
-    /// A fixed private address.
-    pub address: Option<String>,
     /// Primary zone.
     pub master_zone: Option<String>,
     /// Secondary zone.
@@ -329,22 +376,8 @@ pub struct CreateInstance {
     pub zones_can_change: bool,
     /// Which of the [placements](Self::placements) is tried; earlier ones had no room.
     pub attempt: usize,
-    /// `PayBySpec` or `PayByCLCU`
-    pub instance_charge_type: String,
-    /// Such as `slb.s1.small`.
-    pub spec: Option<String>,
-    /// `paybytraffic` or `paybybandwidth`
-    pub internet_charge_type: Option<String>,
-    /// Mbit/s
-    pub bandwidth: Option<i64>,
-    /// Delete protection.
-    pub delete_protection: bool,
-    /// `ConsoleProtection` or `NonProtection`
-    pub modification_protection: String,
     /// Only with `ConsoleProtection`.
     pub modification_protection_reason: Option<String>,
-    /// `rg-...`
-    pub resource_group_id: Option<String>,
     /// All tags, the ownership marks included.
     pub tags: BTreeMap<String, String>,
     /// The ownership marks.

@@ -56,7 +56,7 @@ impl Desired {
             };
         }
         let unsure = |it: &ObservedInstance| {
-            let unknown = self.instance.fixed.iter().any(|(_, attribute, _)| attribute.of(it).is_none());
+            let unknown = self.instance.fixed.iter().any(|(_, field)| !it.fields.contains_key(field));
             unknown || (it.pending_charge == PendingCharge::Unread && charge_differs(self, it))
         };
         let mut needs = MissingReads {

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 use litemap::LiteMap;
 
-use super::model::{ListenerFields, ListenerKey};
+use super::model::{InstanceField, InstanceFields, ListenerFields, ListenerKey};
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::{ListenerFacts, ObservedModel};
 use crate::plan::service::orphans::TaggedInstance;
@@ -112,40 +113,14 @@ pub enum CertificateState {
 pub struct ObservedInstance {
     /// `lb-...`
     pub id: String,
-    /// Visible name.
-    pub name: String,
-    /// The address it serves.
-    pub address: String,
-    /// `internet` or `intranet`
-    pub address_type: String,
-    /// `ipv4` or `ipv6`
-    pub ip_version: String,
-    /// `vpc` or `classic`
-    pub network_type: String,
+    /// Its attributes. Those of its place and the resource group are absent if the cloud chose them and they were not read since.
+    pub fields: InstanceFields,
     /// Empty for classic network.
     pub vpc_id: String,
     /// Empty for classic network.
     pub vswitch_id: String,
-    /// Primary zone; `None` if the cloud chose it and it was not read since.
-    pub master_zone: Option<String>,
-    /// Secondary zone; `None` as for the primary one.
-    pub slave_zone: Option<String>,
-    /// `slb.s1.small`, `slb.lcu.elastic`, ...
-    pub spec: String,
-    /// `PayBySpec` or `PayByCLCU`
-    pub instance_charge_type: String,
-    /// `paybytraffic` or `paybybandwidth`
-    pub internet_charge_type: String,
-    /// Mbit/s
-    pub bandwidth: i64,
     /// Whether the charge is about to change.
     pub pending_charge: PendingCharge,
-    /// Whether delete protection is on.
-    pub delete_protection: bool,
-    /// `ConsoleProtection` or `NonProtection`
-    pub modification_protection: String,
-    /// `rg-...`; `None` if the cloud chose it and it was not read since.
-    pub resource_group_id: Option<String>,
     /// `active`, `inactive` or `locked`
     pub status: String,
     /// All tags.
@@ -155,7 +130,8 @@ pub struct ObservedInstance {
 impl ObservedInstance {
     /// What tells whose it is.
     pub fn tagged(&self) -> TaggedInstance<'_> {
-        let Self { id, name, address, vpc_id, tags, .. } = self;
+        let Self { id, fields, vpc_id, tags, .. } = self;
+        let (name, address) = (fields.text(InstanceField::Name), fields.text(InstanceField::Address));
         TaggedInstance { id, name, address, vpc_id, tags }
     }
 }

@@ -5,7 +5,7 @@ mod line;
 use ipnet::IpNet;
 
 use super::desired::ClassicModel;
-use super::model::{CreateAccessList, CreateInstance, ListenerField, ListenerKey};
+use super::model::{CreateAccessList, CreateInstance, InstanceFields, ListenerField, ListenerKey};
 use crate::plan::service::model::Backend;
 use crate::plan::service::operation::{self, CreationModel, OperationModel, OwnOperation, Part, WriteEffect};
 use crate::plan::service::steps;
@@ -20,42 +20,8 @@ pub type Step = steps::Step<ClassicModel>;
 /// A write that only classic load balancers have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Own {
-    /// Changes the visible name.
-    SetName {
-        /// The new one.
-        name: String,
-    },
-    /// Switches delete protection.
-    SetDeleteProtection {
-        /// On or off.
-        on: bool,
-    },
-    /// Switches modification protection.
-    SetModificationProtection {
-        /// `ConsoleProtection` or `NonProtection`
-        status: String,
-        /// Only with `ConsoleProtection`.
-        reason: Option<String>,
-    },
-    /// Changes the instance charge type.
-    SetInstanceChargeType {
-        /// `PayBySpec` or `PayByCLCU`
-        charge_type: String,
-        /// Only with `PayBySpec`.
-        spec: Option<String>,
-    },
-    /// Changes the specification of a pay-by-spec instance.
-    SetSpec {
-        /// Such as `slb.s2.small`.
-        spec: String,
-    },
-    /// Changes how internet traffic is charged.
-    SetInternetSpec {
-        /// `paybytraffic` or `paybybandwidth`
-        charge_type: String,
-        /// Mbit/s; `None` leaves it.
-        bandwidth: Option<i64>,
-    },
+    /// Changes attributes of the instance that one call sets; never empty.
+    SetInstance(InstanceFields),
     /// Makes a server group with its first batch of backends.
     CreateGroup {
         /// `k8s/...`
@@ -129,12 +95,7 @@ impl OperationModel for ClassicModel {
 impl OwnOperation for Own {
     fn effect(&self) -> (Part, WriteEffect) {
         match self {
-            Self::SetName { .. }
-            | Self::SetDeleteProtection { .. }
-            | Self::SetModificationProtection { .. }
-            | Self::SetInstanceChargeType { .. }
-            | Self::SetSpec { .. }
-            | Self::SetInternetSpec { .. } => (Part::Instance, WriteEffect::Changes),
+            Self::SetInstance(_) => (Part::Instance, WriteEffect::Changes),
             Self::CreateGroup { .. } => (Part::Groups, WriteEffect::Makes),
             Self::CreateAccessList(_) => (Part::Access, WriteEffect::Makes),
             Self::AddAccessEntries { .. } => (Part::Access, WriteEffect::Changes),

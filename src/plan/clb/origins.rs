@@ -1,13 +1,13 @@
 //! Where each setting of a classic load balancer comes from.
 
-use super::annotations::Name;
+use super::annotations::{INSTANCE, Name};
 use super::desired::{Desired, DesiredListener};
 use super::model::ListenerField;
 use super::observed::ObservedInstance;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::desire::SOURCE_RANGES;
-use crate::plan::service::origins::{self, NOT_CHOSEN_YET, configured, switch};
+use crate::plan::service::origins::{self, NOT_CHOSEN_YET, configured};
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::setting::{Otherwise, SettingSource};
 
@@ -41,40 +41,20 @@ fn instance(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name
     };
     let vswitches = (!create.vswitch_ids.is_empty()).then(|| create.vswitch_ids.join(","));
     let (stated_vswitches, is_open) = (!settings.place_near_nodes, desired.instance.is_vswitch_open());
-    vec![
-        configured(Name::AddressType, Some(create.address_type.clone())),
-        configured(Name::LbName, Some(create.name.clone())),
-        configured(Name::ResourceGroupId, create.resource_group_id.clone()),
+    let mut all = vec![
         configured(Name::AdditionalResourceTags, origins::tags(&defaults.tags)),
-        configured(Name::DeleteProtection, Some(switch(create.delete_protection))),
-        configured(Name::ModificationProtection, Some(create.modification_protection.clone())),
         configured(Name::VswitchId, vswitches.filter(|_| stated_vswitches)),
         (Name::VswitchId, is_open.then(not_chosen), Nodes),
         zone(Name::MasterZoneid, &create.master_zone, &defaults.master_zone),
         zone(Name::SlaveZoneid, &create.slave_zone, &defaults.slave_zone),
-        configured(Name::ChargeType, create.internet_charge_type.clone()),
-        configured(Name::Bandwidth, create.bandwidth.map(|bandwidth| bandwidth.to_string())),
-        configured(Name::InstanceChargeType, Some(create.instance_charge_type.clone())),
-        configured(Name::Spec, create.spec.clone()),
-    ]
+    ];
+    all.extend(INSTANCE.map(|(name, field)| configured(name, create.fields.get(&field).cloned())));
+    all
 }
 
 /// What the load balancer has, as annotations would say it.
 pub(super) fn found(it: &ObservedInstance) -> Vec<(Name, String)> {
-    let known = [
-        (Name::AddressType, Some(it.address_type.clone())),
-        (Name::LbName, Some(it.name.clone())),
-        (Name::ResourceGroupId, it.resource_group_id.clone()),
-        (Name::DeleteProtection, Some(switch(it.delete_protection))),
-        (Name::ModificationProtection, Some(it.modification_protection.clone())),
-        (Name::MasterZoneid, it.master_zone.clone()),
-        (Name::SlaveZoneid, it.slave_zone.clone()),
-        (Name::ChargeType, Some(it.internet_charge_type.clone())),
-        (Name::Bandwidth, Some(it.bandwidth.to_string())),
-        (Name::InstanceChargeType, Some(it.instance_charge_type.clone())),
-        (Name::Spec, Some(it.spec.clone())),
-    ];
-    known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    INSTANCE.into_iter().filter_map(|(name, field)| Some((name, it.fields.get(&field)?.clone()))).collect()
 }
 
 /// An attribute of a listener that no annotation states.

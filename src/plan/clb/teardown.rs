@@ -6,10 +6,11 @@
 use super::diff::access_list;
 use super::diff::groups::clear_all;
 use super::diff::listeners::forwards_to;
-use super::model::{ListenerKey, Protocol};
+use super::model::{InstanceField, ListenerKey, Protocol};
 use super::needs::MissingReads;
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Own, Plan, Step};
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::instance_diff::{Fate, marks_on};
 use crate::plan::service::management::MARKS;
@@ -58,7 +59,7 @@ pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Pl
 /// its delete protection.
 pub fn reversible(mut plan: Plan) -> Plan {
     let deletes = plan.steps.iter().any(|step| matches!(step.operation, Operation::Delete { .. }));
-    let unprotects = |step: &Step| step.operation == Own::SetDeleteProtection { on: false }.into();
+    let unprotects = |step: &Step| step.operation == unprotected().into();
     if let Some(index) = plan.steps.iter().position(unprotects).filter(|_| deletes) {
         let mark = Step {
             operation: Operation::Tag { tags: [(UNPROTECTED_TAG.to_owned(), "true".to_owned())].into() },
@@ -84,26 +85,23 @@ fn delete(instance: &ObservedInstance, plan: &mut Plan) {
 }
 
 fn unprotect(instance: &ObservedInstance, plan: &mut Plan) {
-    if instance.delete_protection {
-        plan.step(
-            Own::SetDeleteProtection { on: false },
-            Target::Attribute("delete protection"),
-            [],
-            "the Service no longer needs it",
-        );
+    if instance.fields.is(InstanceField::DeleteProtection, "on") {
+        let target = Target::Attribute("delete protection");
+        plan.step(unprotected(), target, [], "the Service no longer needs it");
     }
+}
+
+fn unprotected() -> Own {
+    Own::SetInstance([(InstanceField::DeleteProtection, "off".to_owned())].into())
 }
 
 /// Hands the instance to the user.
 fn release(owner: &Owner, instance: &ObservedInstance, plan: &mut Plan) {
     unprotect(instance, plan);
-    if instance.modification_protection == "ConsoleProtection" {
-        plan.step(
-            Own::SetModificationProtection { status: "NonProtection".to_owned(), reason: None },
-            Target::Attribute("modification protection"),
-            [],
-            "the load balancer is kept for the user",
-        );
+    if instance.fields.is(InstanceField::ModificationProtection, "ConsoleProtection") {
+        let operation = Own::SetInstance([(InstanceField::ModificationProtection, "NonProtection".to_owned())].into());
+        let target = Target::Attribute("modification protection");
+        plan.step(operation, target, [], "the load balancer is kept for the user");
     }
     let keys = marks_on(owner, &instance.tags);
     if !keys.is_empty() {

@@ -26,7 +26,7 @@ use super::apply::CreationAnswer;
 use super::desire::desire;
 use super::desired::Desired;
 use super::diff::diff;
-use super::model::{ListenerField, ListenerKey, Protocol};
+use super::model::{InstanceField, ListenerField, ListenerKey, Protocol};
 use super::observed::{Observed, ObservedInstance, ObservedListener};
 use super::operation::{Operation, Own, Plan};
 use crate::plan::inputs::{
@@ -274,16 +274,22 @@ impl Cloud {
             group_id: "rsp-user".to_owned(),
             ..ObservedListener::default()
         };
+        let users = |field| match field {
+            InstanceField::Name => "users",
+            InstanceField::Address => "47.98.1.1",
+            InstanceField::AddressType => "internet",
+            InstanceField::IpVersion => "ipv4",
+            InstanceField::NetworkType => "classic",
+            InstanceField::ChargeType => "PayByCLCU",
+            InstanceField::InternetChargeType => "paybytraffic",
+            InstanceField::Bandwidth => "0",
+            InstanceField::DeleteProtection => "off",
+            InstanceField::ModificationProtection => "NonProtection",
+            _ => "",
+        };
         let instance = ObservedInstance {
             id: "lb-user".to_owned(),
-            name: "users".to_owned(),
-            address: "47.98.1.1".to_owned(),
-            address_type: "internet".to_owned(),
-            ip_version: "ipv4".to_owned(),
-            network_type: "classic".to_owned(),
-            instance_charge_type: "PayByCLCU".to_owned(),
-            internet_charge_type: "paybytraffic".to_owned(),
-            modification_protection: "NonProtection".to_owned(),
+            fields: InstanceField::ALL.iter().map(|field| (*field, users(*field).to_owned())).collect(),
             status: "active".to_owned(),
             tags: LiteMap::from_iter([("made-by".to_owned(), "user".to_owned())]),
             ..ObservedInstance::default()
@@ -350,6 +356,11 @@ impl Cloud {
 
     pub(crate) fn instance(&mut self) -> &mut ObservedInstance {
         self.observed.instance.as_mut().unwrap()
+    }
+
+    /// Somebody else changes an attribute.
+    pub(crate) fn edit(&mut self, field: InstanceField, value: &str) {
+        self.instance().fields.insert(field, value.to_owned());
     }
 
     pub(crate) fn listener(&mut self, port: u16, protocol: Protocol) -> &mut ObservedListener {

@@ -1,4 +1,23 @@
-//! Tables of attributes, by the names that the cloud's API has for them.
+//! Tables of attributes, by the names that the cloud's API has for them, and their values.
+
+use std::collections::BTreeMap;
+
+/// Values of attributes, all as text.
+pub trait FieldValues<F> {
+    /// The value of an attribute; empty if there is none.
+    fn text(&self, field: F) -> &str;
+
+    /// Whether an attribute has this value.
+    fn is(&self, field: F, value: &str) -> bool {
+        self.text(field) == value
+    }
+}
+
+impl<F: Ord> FieldValues<F> for BTreeMap<F, String> {
+    fn text(&self, field: F) -> &str {
+        self.get(&field).map_or("", String::as_str)
+    }
+}
 
 /// Declares the attributes of one kind of thing: the only place that spells their API names.
 macro_rules! api_fields {

@@ -336,7 +336,7 @@ pub(in crate::plan) fn in_brackets<F: Display>(fields: &BTreeMap<F, String>) -> 
 }
 
 /// `on` or `off`.
-pub(in crate::plan) const fn on_off(on: bool) -> &'static str {
+pub(crate) const fn on_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 

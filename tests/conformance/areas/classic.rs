@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use alicloud_ccm::alibaba::slb::ListenerRequest;
-use alicloud_ccm::plan::clb::model::{CreateAccessList, CreateInstance};
+use alicloud_ccm::plan::clb::model::{CreateAccessList, CreateInstance, InstanceField, InstanceFields};
 use alicloud_ccm::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 
-use super::super::run::{BLOCK, NAME, Run, Stop, TAG, done, gone, ready};
+use super::super::run::{BLOCK, Ended, NAME, Run, Stop, TAG, done, gone, ready};
 use super::Step;
 
 /// Has the form of an id, and is none.
@@ -46,18 +46,16 @@ pub(super) const STEPS: &[Step] = super::steps![
         done(run.cloud.slb.tag(&run.permit, &run.id("clb")?, &(0..20).map(tag).collect()).await)
     };
     "rename it", run => {
-        done(run.cloud.slb.set_name(&run.permit, &run.id("clb")?, "alicloud-ccm-conformance-renamed").await)
+        set(run, InstanceField::Name, "alicloud-ccm-conformance-renamed").await
     };
-    "protect it", run => done(run.cloud.slb.set_delete_protection(&run.permit, &run.id("clb")?, true).await);
+    "protect it", run => set(run, InstanceField::DeleteProtection, "on").await;
     "delete it while it is protected", run => done(run.cloud.slb.delete_instance(&run.permit, &run.id("clb")?).await);
-    "protect it no longer", run => done(run.cloud.slb.set_delete_protection(&run.permit, &run.id("clb")?, false).await);
+    "protect it no longer", run => set(run, InstanceField::DeleteProtection, "off").await;
     "protect it from changes in the console", run => {
-        let (id, on) = (run.id("clb")?, "ConsoleProtection");
-        done(run.cloud.slb.set_modification_protection(&run.permit, &id, on, Some("conformance")).await)
+        set(run, InstanceField::ModificationProtection, "ConsoleProtection").await
     };
     "protect it from changes no longer", run => {
-        let (id, off) = (run.id("clb")?, "NonProtection");
-        done(run.cloud.slb.set_modification_protection(&run.permit, &id, off, None).await)
+        set(run, InstanceField::ModificationProtection, "NonProtection").await
     };
     "make a server group with a backend", run => {
         let made = run.cloud.slb.create_group(&run.permit, &run.id("clb")?, NAME, &[run.own_backend(100)]).await?;
@@ -130,13 +128,20 @@ pub(super) const STEPS: &[Step] = super::steps![
     "find it in no list", run => ready(run.cloud.slb.find_by_tag(TAG, &run.mark()).await?.is_empty());
 ];
 
+async fn set(run: &Run, field: InstanceField, value: &str) -> Ended {
+    done(run.cloud.slb.set_instance(&run.permit, &run.id("clb")?, &[(field, value.to_owned())].into()).await)
+}
+
 fn balancer(run: &Run, name: &str) -> CreateInstance {
     CreateInstance {
-        name: name.into(),
-        address_type: "intranet".into(),
+        fields: InstanceFields::from([
+            (InstanceField::Name, name.into()),
+            (InstanceField::AddressType, "intranet".into()),
+            (InstanceField::ChargeType, "PayByCLCU".into()),
+            (InstanceField::DeleteProtection, "off".into()),
+            (InstanceField::ModificationProtection, "NonProtection".into()),
+        ]),
         vpc_id: Some(run.place.vpc.clone()),
-        instance_charge_type: "PayByCLCU".into(),
-        modification_protection: "NonProtection".into(),
         tags: run.tags(),
         ..CreateInstance::default()
     }

@@ -9,6 +9,7 @@ use super::ClassicProduct;
 use crate::alibaba::{CloudClient, Fault};
 use crate::controllers::orphan::{Orphan, permit};
 use crate::fence::Fence;
+use crate::plan::clb::model::InstanceField;
 use crate::plan::inputs::ServiceView;
 use crate::plan::provenance::Unclaimed;
 use crate::plan::service::orphans::{OrphanedAccessList, OrphanedInstance, unclaimed_access_lists};
@@ -63,6 +64,7 @@ async fn delete_access_list(cloud: &CloudClient, fence: &Fence, list: &OrphanedA
 }
 
 async fn delete(cloud: &CloudClient, fence: &Fence, id: &str) -> Result<(), Fault> {
-    cloud.slb.set_delete_protection(&permit(fence)?, id, false).await?;
+    let unprotected = [(InstanceField::DeleteProtection, "off".to_owned())].into();
+    cloud.slb.set_instance(&permit(fence)?, id, &unprotected).await?;
     cloud.slb.delete_instance(&permit(fence)?, id).await
 }

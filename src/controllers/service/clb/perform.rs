@@ -35,18 +35,7 @@ pub(super) async fn perform(
             return slb.create_domain_extension(permit, wanted).await.map(made);
         }
         Operation::Delete { id } => slb.delete_instance(permit, id).await.or_else(gone_is_done),
-        Operation::Own(Own::SetName { name }) => slb.set_name(permit, lb()?, name).await,
-        Operation::Own(Own::SetDeleteProtection { on }) => slb.set_delete_protection(permit, lb()?, *on).await,
-        Operation::Own(Own::SetModificationProtection { status, reason }) => {
-            slb.set_modification_protection(permit, lb()?, status, reason.as_deref()).await
-        }
-        Operation::Own(Own::SetInstanceChargeType { charge_type, spec }) => {
-            slb.set_instance_charge_type(permit, lb()?, charge_type, spec.as_deref()).await
-        }
-        Operation::Own(Own::SetSpec { spec }) => slb.set_spec(permit, lb()?, spec).await,
-        Operation::Own(Own::SetInternetSpec { charge_type, bandwidth }) => {
-            slb.set_internet_spec(permit, lb()?, charge_type, *bandwidth).await
-        }
+        Operation::Own(Own::SetInstance(fields)) => slb.set_instance(permit, lb()?, fields).await,
         Operation::Tag { tags } => slb.tag(permit, lb()?, tags).await,
         Operation::Untag { keys } => slb.untag(permit, lb()?, keys).await,
         Operation::Group(operation) => change_group(slb, write, operation, observed).await,

@@ -2,9 +2,10 @@
 
 use crate::plan::clb::annotations::{Annotations, Name};
 use crate::plan::clb::desired::Desired;
-use crate::plan::clb::model::{ListenerField as Field, ListenerKey, Protocol, field_counts};
+use crate::plan::clb::model::{InstanceField, ListenerField as Field, ListenerKey, Protocol, field_counts};
 use crate::plan::inputs::{Endpoint, EndpointsView, ServiceView};
 use crate::plan::service::annotations::{AnnotationName, Applies};
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::backends::Inputs;
 use crate::plan::service::backends::{BackendMode, BackendRules};
 use crate::plan::service::desired::Sources;
@@ -120,7 +121,7 @@ fn dependent(
     let is = |name, value| annotations.is(name, value);
     let key = |name| annotations.key(name);
     let reused = desired.reuse.is_some();
-    let private = desired.instance.create.address_type == "intranet";
+    let private = desired.instance.create.fields.is(InstanceField::AddressType, "intranet");
     let ipv6 = is(Name::IpVersion, "ipv6") && settings.service.ipv6;
     let more = vec![
         (Name::VswitchId, reused, "the load balancer is yours and has its place".to_owned()),

@@ -1,9 +1,11 @@
 //! What is asked of the instance, and the parameters for making it.
 
-use crate::plan::clb::annotations::{Annotations, Name};
-use crate::plan::clb::desired::{DesiredInstance, FixedAttribute};
-use crate::plan::clb::model::CreateInstance;
+use crate::plan::clb::annotations::{Annotations, FIXED, INSTANCE, Name};
+use crate::plan::clb::desired::DesiredInstance;
+use crate::plan::clb::model::{CreateInstance, InstanceField, InstanceFields};
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::desire::{Creation, kept_tags};
+use crate::plan::service::operation::on_off;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ScopedProblems;
 use crate::plan::service::settings::{LoadBalancerDefaults, ServiceSettings};
@@ -14,7 +16,6 @@ pub(super) fn desire(
     settings: &ServiceSettings,
     problems: &mut ScopedProblems,
 ) -> DesiredInstance {
-    let text = |name| annotations.text(name);
     let defaults = &settings.service.defaults;
     let zones_stated = [Name::MasterZoneid, Name::SlaveZoneid].iter().any(|name| annotations.get(*name).is_some());
     let protections = (&defaults.tags, defaults.delete_protection, defaults.modification_protection);
@@ -23,19 +24,20 @@ pub(super) fn desire(
     creation.check(annotations, settings, is_public, problems);
     let tags = kept_tags(annotations, &creation);
     let create = create(annotations, owner, settings, (creation, zones_stated));
+    let value = |(name, field)| Some((field, annotations.text(name)?));
+    let mut fields: InstanceFields = INSTANCE.into_iter().filter_map(value).collect();
+    fields.entry(InstanceField::IpVersion).or_insert_with(|| "ipv4".to_owned());
+    let fixed = INSTANCE[..FIXED].iter().filter(|(_, field)| fields.contains_key(field));
+    let fixed = fixed.map(|(name, field)| (annotations.key(*name), *field)).collect();
     DesiredInstance {
         // An intranet load balancer is where its vSwitch is.
-        near_nodes: !zones_stated && create.master_zone.is_none() && create.address_type != "intranet",
+        near_nodes: !zones_stated
+            && create.master_zone.is_none()
+            && !create.fields.is(InstanceField::AddressType, "intranet"),
         create,
-        name: text(Name::LbName),
-        vswitch_id: text(Name::VswitchId),
-        fixed: fixed(annotations),
-        instance_charge_type: text(Name::InstanceChargeType),
-        spec: text(Name::Spec),
-        internet_charge_type: text(Name::ChargeType),
-        bandwidth: annotations.integer(Name::Bandwidth),
-        delete_protection: text(Name::DeleteProtection).map(|value| value == "on"),
-        modification_protection: text(Name::ModificationProtection),
+        vswitch_id: annotations.text(Name::VswitchId),
+        fields,
+        fixed,
         tags,
     }
 }
@@ -49,33 +51,38 @@ fn create(
 ) -> CreateInstance {
     let defaults = &settings.service.defaults;
     let text = |name| annotations.text(name);
-    let or = |name, default: &String| annotations.text(name).unwrap_or_else(|| default.clone());
+    let or = |name, default: &String| Some(annotations.text(name).unwrap_or_else(|| default.clone()));
     let address_type = or(Name::AddressType, &defaults.address_type);
-    let intranet = address_type == "intranet";
-    let instance_charge_type = or(Name::InstanceChargeType, &defaults.instance_charge_type);
+    let intranet = address_type.as_deref() == Some("intranet");
+    let charge_type = or(Name::InstanceChargeType, &defaults.instance_charge_type);
+    let by_spec = charge_type.as_deref() == Some("PayBySpec");
     let internet_charge_type = text(Name::ChargeType).or_else(|| defaults.internet_charge_type.clone());
     let by_bandwidth = internet_charge_type.as_deref() == Some("paybybandwidth");
+    let bandwidth = || Some(defaults.bandwidth.filter(|_| by_bandwidth)?.to_string());
     let (master_zone, slave_zone) = zones(annotations, defaults, zones_stated);
     let in_vswitch = intranet && !annotations.is(Name::NetworkType, "classic");
+    let fields = [
+        (InstanceField::Name, or(Name::LbName, &owner.default_name())),
+        (InstanceField::AddressType, address_type),
+        (InstanceField::IpVersion, text(Name::IpVersion)),
+        (InstanceField::Address, text(Name::Ip)),
+        (InstanceField::ResourceGroup, text(Name::ResourceGroupId).or_else(|| settings.resource_group_id.clone())),
+        (InstanceField::ChargeType, charge_type),
+        (InstanceField::Spec, or(Name::Spec, &defaults.spec).filter(|_| by_spec)),
+        (InstanceField::InternetChargeType, internet_charge_type),
+        (InstanceField::Bandwidth, text(Name::Bandwidth).or_else(bandwidth)),
+        (InstanceField::DeleteProtection, Some(on_off(creation.delete_protection).to_owned())),
+        (InstanceField::ModificationProtection, Some(creation.modification_protection)),
+    ];
     CreateInstance {
-        name: or(Name::LbName, &owner.default_name()),
-        ip_version: text(Name::IpVersion),
+        fields: fields.into_iter().filter_map(|(field, value)| Some((field, value?))).collect(),
         vpc_id: intranet.then(|| settings.vpc_id.clone()).filter(|id| !id.is_empty()),
         vswitch_ids: if in_vswitch { vswitches(annotations, settings, master_zone.as_deref()) } else { Vec::new() },
-        address_type,
-        address: text(Name::Ip),
         zones_can_change: master_zone.is_some() && !zones_stated,
         attempt: 0,
         master_zone,
         slave_zone,
-        spec: (instance_charge_type == "PayBySpec").then(|| or(Name::Spec, &defaults.spec)),
-        instance_charge_type,
-        internet_charge_type,
-        bandwidth: annotations.integer(Name::Bandwidth).or(defaults.bandwidth.filter(|_| by_bandwidth)),
-        delete_protection: creation.delete_protection,
-        modification_protection: creation.modification_protection,
         modification_protection_reason: creation.modification_protection_reason,
-        resource_group_id: text(Name::ResourceGroupId).or_else(|| settings.resource_group_id.clone()),
         tags: creation.tags,
         marks: creation.marks,
     }
@@ -98,24 +105,4 @@ fn vswitches(annotations: &Annotations, settings: &ServiceSettings, zone: Option
     let (near, far): (Vec<_>, Vec<_>) =
         settings.vswitches.iter().partition(|choice| zone.is_some() && choice.zone.as_deref() == zone);
     near.into_iter().chain(far).map(|choice| choice.id.clone()).collect()
-}
-
-/// Attributes that are compared and never changed.
-fn fixed(annotations: &Annotations) -> Vec<(String, FixedAttribute, String)> {
-    let table = [
-        (Name::MasterZoneid, FixedAttribute::MasterZone),
-        (Name::SlaveZoneid, FixedAttribute::SlaveZone),
-        (Name::AddressType, FixedAttribute::AddressType),
-        (Name::IpVersion, FixedAttribute::IpVersion),
-        (Name::ResourceGroupId, FixedAttribute::ResourceGroup),
-        (Name::NetworkType, FixedAttribute::NetworkType),
-        (Name::Ip, FixedAttribute::Address),
-    ];
-    table
-        .into_iter()
-        .filter_map(|(name, attribute)| {
-            let unset = (attribute == FixedAttribute::IpVersion).then(|| "ipv4".to_owned());
-            Some((annotations.key(name), attribute, annotations.text(name).or(unset)?))
-        })
-        .collect()
 }

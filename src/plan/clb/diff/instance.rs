@@ -1,24 +1,28 @@
 //! Whether the instance may be used, whether it must be made, and its attributes.
 
-use crate::plan::clb::annotations::Name;
-use crate::plan::clb::desired::{Desired, FixedAttribute};
+use crate::plan::clb::annotations::{INSTANCE, Name};
+use crate::plan::clb::desired::Desired;
+use crate::plan::clb::model::InstanceField as Field;
 use crate::plan::clb::observed::{Observed, ObservedInstance, PendingCharge};
 use crate::plan::clb::operation::{Operation, Own, Plan};
 use crate::plan::inputs::Ingress;
 use crate::plan::service::annotations::AnnotationName;
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::instance_diff::{self, attribute};
 use crate::plan::service::ownership::{REUSE_TAG, UNPROTECTED_TAG};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
 /// Largest bandwidth that can be set on an instance that exists, in Mbit/s.
-const MOST_BANDWIDTH: i64 = 5000;
+const MOST_BANDWIDTH: u32 = 5000;
 
 /// Whether there is an instance to work on, or one may be made. Otherwise nothing may be done at all.
 pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), ServiceProblem> {
     let instance = observed.instance.as_ref();
     let bound = |instance: &ObservedInstance| {
-        let is_own = |it: &Ingress| it.ip == instance.address || (!it.hostname.is_empty() && it.ip.is_empty());
+        let is_own = |it: &Ingress| {
+            it.ip == instance.fields.text(Field::Address) || (!it.hostname.is_empty() && it.ip.is_empty())
+        };
         desired.extra.eip || desired.ingress.is_empty() || desired.ingress.iter().any(is_own)
     };
     instance_diff::usable(desired, observed, instance.is_some_and(bound))?;
@@ -27,25 +31,22 @@ pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), Servi
 
 /// What keeps it from being used by the configuration.
 pub(super) fn forbidden(desired: &Desired, observed: &Observed) -> Option<ServiceProblem> {
-    instance_diff::forbidden(desired, observed.instance.as_ref()?.address_type == "internet")
+    instance_diff::forbidden(desired, observed.instance.as_ref()?.fields.is(Field::AddressType, "internet"))
 }
 
 fn creatable(desired: &Desired) -> Result<(), ServiceProblem> {
-    let create = &desired.instance.create;
-    if let Some(address) = create.address.as_ref().filter(|_| create.address_type != "intranet") {
+    let (create, is_classic) = (&desired.instance.create, desired.instance.fields.is(Field::NetworkType, "classic"));
+    let is = |field, value| create.fields.is(field, value);
+    let intranet = is(Field::AddressType, "intranet");
+    if let Some(address) = create.fields.get(&Field::Address).filter(|_| !intranet) {
         let why = format!("{address} needs {}: intranet", Name::AddressType.key());
         return Err(ServiceProblem::forbidden(Name::Ip.key(), why));
     }
-    let by_bandwidth = create.internet_charge_type.as_deref() == Some("paybybandwidth");
-    if by_bandwidth && create.address_type == "internet" && create.bandwidth.is_none() {
+    let by_bandwidth = is(Field::InternetChargeType, "paybybandwidth");
+    if by_bandwidth && is(Field::AddressType, "internet") && is(Field::Bandwidth, "") {
         return Err(bandwidth_missing());
     }
-    let classic = desired
-        .instance
-        .fixed
-        .iter()
-        .any(|(_, attribute, value)| *attribute == FixedAttribute::NetworkType && value == "classic");
-    if create.address_type == "intranet" && !classic && create.vswitch_ids.is_empty() {
+    if intranet && !is_classic && create.vswitch_ids.is_empty() {
         return Err(ServiceProblem::required(
             Name::VswitchId.key(),
             "an intranet load balancer needs a vSwitch, here or in cloud.vswitches of the configuration",
@@ -97,57 +98,60 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
             internet(desired, instance, plan);
         }
     }
+    protection(desired, instance, plan);
+    for field in [Field::ModificationProtection, Field::Name] {
+        if let Some((wanted, found)) = differs(desired, instance, field) {
+            let found = if field == Field::Name { format!("{found:?}") } else { found.to_owned() };
+            set(plan, field.label(), [(field, wanted.to_owned())], &found);
+        }
+    }
     let wanted = &desired.instance;
-    protection(wanted.delete_protection, instance, plan);
-    if let Some(status) = differs(wanted.modification_protection.as_ref(), &instance.modification_protection) {
-        attribute(
-            plan,
-            "modification protection",
-            Own::SetModificationProtection { status, reason: None },
-            format!("{}: {} now", Name::ModificationProtection.key(), instance.modification_protection),
-        );
-    }
-    if let Some(name) = differs(wanted.name.as_ref(), &instance.name) {
-        let reason = format!("{}: {:?} now", Name::LbName.key(), instance.name);
-        attribute(plan, "name", Own::SetName { name }, reason);
-    }
     instance_diff::tags(desired, &instance.tags, &wanted.tags, &wanted.create.tags, plan);
+}
+
+/// Changes what one call sets. The first field says in whose name.
+fn set<const N: usize>(plan: &mut Plan, target: &'static str, fields: [(Field, String); N], found: &str) {
+    let stated = |(_, field): &&(Name, Field)| *field == fields[0].0;
+    let key = INSTANCE.iter().find(stated).map(|(name, _)| name.key()).unwrap_or_default();
+    attribute(plan, target, Own::SetInstance(fields.into()), format!("{key}: {found} now"));
+}
+
+/// What is wanted of an attribute, and what is found, if that is something else.
+fn differs<'a>(desired: &'a Desired, instance: &'a ObservedInstance, field: Field) -> Option<(&'a str, &'a str)> {
+    let (wanted, found) = (desired.instance.fields.get(&field)?.as_str(), instance.fields.text(field));
+    (wanted != found).then_some((wanted, found))
 }
 
 /// What was decided when the load balancer was made, and is wanted otherwise now.
 fn fixed(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
-    for (field, attribute, wanted) in &desired.instance.fixed {
+    for (key, field) in &desired.instance.fixed {
         // What is not known is read before this is relied on.
-        if let Some(found) = attribute.of(instance).filter(|found| found != wanted) {
-            plan.problem(instance_diff::immutable(field, wanted, found));
+        let is_known = instance.fields.contains_key(field);
+        if let Some((wanted, found)) = differs(desired, instance, *field).filter(|_| is_known) {
+            plan.problem(instance_diff::immutable(key, wanted, found));
         }
     }
 }
 
 /// Delete protection as the annotation says; without one, as it was before a deletion that is not wanted any more.
-fn protection(wanted: Option<bool>, instance: &ObservedInstance, plan: &mut Plan) {
-    const TARGET: &str = "delete protection";
+fn protection(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
+    let target = Field::DeleteProtection.label();
     let given_up = instance.tags.contains_key(UNPROTECTED_TAG);
-    let reason = match wanted {
-        None => "the load balancer was about to be deleted".to_owned(),
-        Some(on) => format!("{}: {} now", Name::DeleteProtection.key(), if on { "off" } else { "on" }),
-    };
-    let on = wanted.or(given_up.then_some(true));
-    if let Some(on) = on.filter(|on| *on != instance.delete_protection) {
-        attribute(plan, TARGET, Own::SetDeleteProtection { on }, reason);
+    let is_silent = !desired.instance.fields.contains_key(&Field::DeleteProtection);
+    if let Some((wanted, found)) = differs(desired, instance, Field::DeleteProtection) {
+        set(plan, target, [(Field::DeleteProtection, wanted.to_owned())], found);
+    } else if given_up && is_silent && !instance.fields.is(Field::DeleteProtection, "on") {
+        let operation = Own::SetInstance([(Field::DeleteProtection, "on".to_owned())].into());
+        attribute(plan, target, operation, "the load balancer was about to be deleted");
     }
     if given_up {
         plan.step(
             Operation::Untag { keys: vec![UNPROTECTED_TAG.to_owned()] },
             Target::Attribute("tags"),
-            [Target::Attribute(TARGET)],
+            [Target::Attribute(target)],
             "the load balancer stays",
         );
     }
-}
-
-fn differs(wanted: Option<&String>, found: &str) -> Option<String> {
-    wanted.filter(|wanted| *wanted != found).cloned()
 }
 
 /// Whether the instance is not charged as wanted and can be.
@@ -164,7 +168,7 @@ pub(super) fn ineffective(desired: &Desired, instance: Option<&ObservedInstance>
         return;
     }
     if let (Some(instance), Some(wanted), None) = (instance, &desired.instance.vswitch_id, &desired.reuse)
-        && instance.address_type == "intranet"
+        && instance.fields.is(Field::AddressType, "intranet")
         && !instance.vswitch_id.is_empty()
         && instance.vswitch_id != *wanted
     {
@@ -176,91 +180,80 @@ pub(super) fn ineffective(desired: &Desired, instance: Option<&ObservedInstance>
 }
 
 fn ineffective_charge(desired: &Desired, instance: Option<&ObservedInstance>, plan: &mut Plan) {
-    let (wanted, create) = (&desired.instance, &desired.instance.create);
-    let charge_type = wanted.instance_charge_type.as_deref();
-    let charge_type = charge_type.or(instance.map(|it| it.instance_charge_type.as_str()));
-    let charge_type = charge_type.filter(|text| !text.is_empty()).unwrap_or(&create.instance_charge_type);
-    if let Some(spec) = wanted.spec.as_ref().filter(|_| !charge_type.eq_ignore_ascii_case("PayBySpec")) {
-        let why = format!("the instance is charged by `{charge_type}`");
-        plan.warnings.push(ServiceProblem::ignored(Name::Spec.key(), spec, why));
+    let (wanted, create) = (&desired.instance.fields, &desired.instance.create.fields);
+    let known = instance.map_or(create, |it| &it.fields);
+    let charge_types = [wanted, known, create].map(|fields| fields.text(Field::ChargeType));
+    let charge_type = charge_types.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+    let mut ignored = |name: Name, field, why: String| {
+        if let Some(given) = wanted.get(&field) {
+            plan.warnings.push(ServiceProblem::ignored(name.key(), given, why));
+        }
+    };
+    if !charge_type.eq_ignore_ascii_case("PayBySpec") {
+        ignored(Name::Spec, Field::Spec, format!("the instance is charged by `{charge_type}`"));
     }
-    let address_type = instance.map_or(create.address_type.as_str(), |instance| &instance.address_type);
-    let bought = wanted.internet_charge_type.as_ref();
-    if address_type == "intranet" {
+    // What the cloud bought by default is not known.
+    let bought = if instance.is_some() { wanted } else { create };
+    if known.is(Field::AddressType, "intranet") {
         let why = "traffic of intranet load balancers is not charged";
-        if let Some(charge_type) = bought {
-            plan.warnings.push(ServiceProblem::ignored(Name::ChargeType.key(), charge_type, why));
-        }
-        if let Some(bandwidth) = wanted.bandwidth {
-            plan.warnings.push(ServiceProblem::ignored(Name::Bandwidth.key(), bandwidth.to_string(), why));
-        }
-    } else if let Some(bandwidth) = wanted.bandwidth {
-        let by_default = instance.is_none().then_some(create.internet_charge_type.as_ref()).flatten();
-        if bought.or(by_default).is_none_or(|charge_type| charge_type != "paybybandwidth") {
-            let why = format!("it needs {}: paybybandwidth", Name::ChargeType.key());
-            plan.warnings.push(ServiceProblem::ignored(Name::Bandwidth.key(), bandwidth.to_string(), why));
-        }
+        ignored(Name::ChargeType, Field::InternetChargeType, why.to_owned());
+        ignored(Name::Bandwidth, Field::Bandwidth, why.to_owned());
+    } else if !bought.is(Field::InternetChargeType, "paybybandwidth") {
+        let why = format!("it needs {}: paybybandwidth", Name::ChargeType.key());
+        ignored(Name::Bandwidth, Field::Bandwidth, why);
     }
 }
 
 /// How the instance is charged, and its specification.
 fn charge(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
-    let wanted = &desired.instance;
-    let now = instance.instance_charge_type.as_str();
-    let by_spec = now.eq_ignore_ascii_case("PayBySpec");
-    match wanted.instance_charge_type.as_deref() {
-        Some(charge_type) if !now.is_empty() && !charge_type.eq_ignore_ascii_case(now) => {
-            if charge_type == "PayBySpec" {
-                let rule = format!("an instance that is charged by `{now}` cannot go back to `{charge_type}`");
-                plan.problem(ServiceProblem::invalid(Name::InstanceChargeType.key(), charge_type, rule));
-            } else {
-                let operation = Own::SetInstanceChargeType { charge_type: charge_type.to_owned(), spec: None };
-                attribute(plan, "charge", operation, format!("{}: {now} now", Name::InstanceChargeType.key()));
+    const TARGET: &str = "charge";
+    let now = instance.fields.text(Field::ChargeType);
+    let wanted = desired.instance.fields.get(&Field::ChargeType);
+    match wanted.filter(|wanted| !now.is_empty() && !wanted.eq_ignore_ascii_case(now)) {
+        Some(wanted) if wanted == "PayBySpec" => {
+            let rule = format!("an instance that is charged by `{now}` cannot go back to `{wanted}`");
+            plan.problem(ServiceProblem::invalid(Name::InstanceChargeType.key(), wanted, rule));
+        }
+        Some(wanted) => set(plan, TARGET, [(Field::ChargeType, wanted.clone())], now),
+        None if now.eq_ignore_ascii_case("PayBySpec") => {
+            if let Some((wanted, found)) = differs(desired, instance, Field::Spec) {
+                set(plan, TARGET, [(Field::Spec, wanted.to_owned())], found);
             }
         }
-        _ if by_spec => {
-            if let Some(spec) = differs(wanted.spec.as_ref(), &instance.spec) {
-                let reason = format!("{}: {} now", Name::Spec.key(), instance.spec);
-                attribute(plan, "charge", Own::SetSpec { spec }, reason);
-            }
-        }
-        _ => {}
+        None => {}
     }
 }
 
 /// How internet traffic is charged, and the bandwidth.
 fn internet(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
-    let wanted = &desired.instance;
-    let Some(charge_type) = wanted.internet_charge_type.clone().filter(|_| instance.address_type == "internet") else {
-        return;
-    };
+    let (wanted, found) = (&desired.instance.fields, &instance.fields);
+    let is_public = found.is(Field::AddressType, "internet");
+    let Some(charge_type) = wanted.get(&Field::InternetChargeType).filter(|_| is_public) else { return };
     let by_bandwidth = charge_type == "paybybandwidth";
-    let bandwidth = wanted.bandwidth.filter(|_| by_bandwidth);
-    let same = charge_type == instance.internet_charge_type && bandwidth.is_none_or(|b| b == instance.bandwidth);
-    if same {
+    let bandwidth = wanted.get(&Field::Bandwidth).filter(|_| by_bandwidth);
+    let [found_type, found_bandwidth] = [Field::InternetChargeType, Field::Bandwidth].map(|field| found.text(field));
+    if charge_type == found_type && bandwidth.is_none_or(|bandwidth| bandwidth == found_bandwidth) {
         return;
     }
     let given = bandwidth.map_or_else(|| charge_type.clone(), |bandwidth| format!("{charge_type}, {bandwidth} Mbit/s"));
-    if instance.instance_charge_type.eq_ignore_ascii_case("PayByCLCU") {
-        let rule = format!(
-            "an instance that is charged by `PayByCLCU` stays at `{}`, {} Mbit/s",
-            instance.internet_charge_type, instance.bandwidth
-        );
+    if found.text(Field::ChargeType).eq_ignore_ascii_case("PayByCLCU") {
+        let rule =
+            format!("an instance that is charged by `PayByCLCU` stays at `{found_type}`, {found_bandwidth} Mbit/s");
         plan.problem(ServiceProblem::invalid(Name::ChargeType.key(), given, rule));
         return;
     }
-    if bandwidth.is_some_and(|bandwidth| bandwidth > MOST_BANDWIDTH) {
+    let can_be_set = |text: &&str| text.parse().is_ok_and(|bandwidth| (1..=MOST_BANDWIDTH).contains(&bandwidth));
+    if bandwidth.is_some_and(|bandwidth| !can_be_set(&bandwidth.as_str())) {
         let rule = format!("must be at most {MOST_BANDWIDTH} on a load balancer that exists");
         plan.problem(ServiceProblem::invalid(Name::Bandwidth.key(), given, rule));
         return;
     }
-    let kept = (by_bandwidth && (1..=MOST_BANDWIDTH).contains(&instance.bandwidth)).then_some(instance.bandwidth);
-    if by_bandwidth && bandwidth.or(kept).is_none() {
-        plan.problem(bandwidth_missing());
-        return;
+    let kept = Some(found_bandwidth).filter(|_| by_bandwidth).filter(can_be_set);
+    let now = format!("{found_type}, {found_bandwidth} Mbit/s");
+    let charge_type = (Field::InternetChargeType, charge_type.clone());
+    match bandwidth.map(String::as_str).or(kept) {
+        Some(bandwidth) => set(plan, "internet", [charge_type, (Field::Bandwidth, bandwidth.to_owned())], &now),
+        None if by_bandwidth => plan.problem(bandwidth_missing()),
+        None => set(plan, "internet", [charge_type], &now),
     }
-    let reason =
-        format!("{}: {}, {} Mbit/s now", Name::ChargeType.key(), instance.internet_charge_type, instance.bandwidth);
-    let operation = Own::SetInternetSpec { charge_type, bandwidth: bandwidth.or(kept) };
-    attribute(plan, "internet", operation, reason);
 }

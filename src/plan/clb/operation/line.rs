@@ -3,13 +3,17 @@
 use std::fmt::{self, Display};
 
 use super::Own;
-use crate::plan::clb::model::CreateInstance;
+use crate::plan::clb::model::{CreateInstance, InstanceField};
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::group_operation::Backends;
-use crate::plan::service::operation::{list, on_off};
+use crate::plan::service::operation::list;
 
 impl Display for CreateInstance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}, {}", self.name, self.address_type, self.instance_charge_type)?;
+        let [name, address_type, charge_type] =
+            [InstanceField::Name, InstanceField::AddressType, InstanceField::ChargeType]
+                .map(|field| self.fields.text(field));
+        write!(f, "{name} ({address_type}, {charge_type}")?;
         match self.vswitch_ids.first() {
             Some(vswitch) => write!(f, ", {vswitch})"),
             None => f.write_str(")"),
@@ -20,15 +24,10 @@ impl Display for CreateInstance {
 impl Display for Own {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::SetName { name } => write!(f, "set name {name}"),
-            Self::SetDeleteProtection { on } => write!(f, "set delete protection {}", on_off(*on)),
-            Self::SetModificationProtection { status, .. } => write!(f, "set modification protection {status}"),
-            Self::SetInstanceChargeType { charge_type, spec } => {
-                write!(f, "set instance charge type {charge_type}{}", in_brackets("spec", spec.as_ref()))
-            }
-            Self::SetSpec { spec } => write!(f, "set spec {spec}"),
-            Self::SetInternetSpec { charge_type, bandwidth } => {
-                write!(f, "set internet charge type {charge_type}{}", in_brackets("bandwidth", bandwidth.as_ref()))
+            Self::SetInstance(fields) => {
+                let mut parts = fields.iter().map(|(field, value)| format!("{} {value}", field.label()));
+                write!(f, "set {}", parts.next().unwrap_or_default())?;
+                parts.try_for_each(|part| write!(f, " ({part})"))
             }
             Self::CreateGroup { name, backends } => write!(f, "create group {name} with {}", Backends(backends)),
             Self::CreateAccessList(wanted) => write!(f, "create access control list {}", wanted.name),
@@ -46,8 +45,4 @@ impl Display for Own {
             }
         }
     }
-}
-
-fn in_brackets(what: &str, value: Option<&impl Display>) -> String {
-    value.map(|value| format!(" ({what} {value})")).unwrap_or_default()
 }

@@ -2,8 +2,9 @@
 
 use super::{Cloud, ENI, World, edited, node, port, settings};
 use crate::plan::clb::diff::diff;
-use crate::plan::clb::model::{CreateInstance, ListenerField};
+use crate::plan::clb::model::{CreateInstance, InstanceField, ListenerField};
 use crate::plan::service::annotations;
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::model::BackendKind;
 use crate::plan::service::origins::origins;
 use crate::plan::service::ownership::MOST_TAGS;
@@ -21,14 +22,14 @@ struct Default {
 const DEFAULTS: &[Default] = &[
     Default {
         set: |it| "intranet".clone_into(&mut it.address_type),
-        sent: |it| it.address_type.clone(),
+        sent: |it| it.fields.text(InstanceField::AddressType).to_owned(),
         by_default: "intranet",
         annotations: &[("address-type", "internet")],
         by_annotation: "internet",
     },
     Default {
         set: |it| "PayBySpec".clone_into(&mut it.instance_charge_type),
-        sent: |it| it.instance_charge_type.clone(),
+        sent: |it| it.fields.text(InstanceField::ChargeType).to_owned(),
         by_default: "PayBySpec",
         annotations: &[("instance-charge-type", "PayByCLCU")],
         by_annotation: "PayByCLCU",
@@ -38,14 +39,14 @@ const DEFAULTS: &[Default] = &[
             "PayBySpec".clone_into(&mut it.instance_charge_type);
             "slb.s3.small".clone_into(&mut it.spec);
         },
-        sent: |it| it.spec.clone().unwrap_or_default(),
+        sent: |it| it.fields.text(InstanceField::Spec).to_owned(),
         by_default: "slb.s3.small",
         annotations: &[("spec", "slb.s2.small")],
         by_annotation: "slb.s2.small",
     },
     Default {
         set: |it| it.internet_charge_type = Some("paybybandwidth".to_owned()),
-        sent: |it| it.internet_charge_type.clone().unwrap_or_default(),
+        sent: |it| it.fields.text(InstanceField::InternetChargeType).to_owned(),
         by_default: "paybybandwidth",
         annotations: &[("charge-type", "paybytraffic")],
         by_annotation: "paybytraffic",
@@ -55,11 +56,11 @@ const DEFAULTS: &[Default] = &[
             it.internet_charge_type = Some("paybybandwidth".to_owned());
             it.bandwidth = Some(7);
         },
-        sent: |it| it.bandwidth.map_or_else(|| "none".to_owned(), |it| it.to_string()),
+        sent: |it| it.fields.text(InstanceField::Bandwidth).to_owned(),
         by_default: "7",
         // It is the bandwidth of that charge, and no other.
         annotations: &[("charge-type", "paybytraffic")],
-        by_annotation: "none",
+        by_annotation: "",
     },
     Default {
         set: |it| it.master_zone = Some("z-j".to_owned()),
@@ -80,14 +81,14 @@ const DEFAULTS: &[Default] = &[
     },
     Default {
         set: |it| it.delete_protection = false,
-        sent: |it| it.delete_protection.to_string(),
-        by_default: "false",
+        sent: |it| it.fields.text(InstanceField::DeleteProtection).to_owned(),
+        by_default: "off",
         annotations: &[("delete-protection", "on")],
-        by_annotation: "true",
+        by_annotation: "on",
     },
     Default {
         set: |it| it.modification_protection = false,
-        sent: |it| it.modification_protection.clone(),
+        sent: |it| it.fields.text(InstanceField::ModificationProtection).to_owned(),
         by_default: "NonProtection",
         annotations: &[("modification-protection", "ConsoleProtection")],
         by_annotation: "ConsoleProtection",
@@ -118,7 +119,7 @@ fn defaults_hold_where_the_service_is_silent() {
     }
     let group = |annotations| {
         let world = with(|it| it.resource_group_id = Some("rg-1".to_owned()), annotations);
-        world.desired().instance.create.resource_group_id.unwrap()
+        world.desired().instance.create.fields[&InstanceField::ResourceGroup].clone()
     };
     assert_eq!((group(&[]).as_str(), group(&[("resource-group-id", "rg-2")]).as_str()), ("rg-1", "rg-2"));
 }
@@ -138,7 +139,8 @@ fn defaults_do_not_change_what_is_there() {
 fn where_a_setting_comes_from_is_said_beside_what_there_is() {
     let world = World::new(&[("name", "mine")]);
     let mut cloud = world.served();
-    (cloud.instance().delete_protection, cloud.instance().name) = (false, "theirs".to_owned());
+    cloud.edit(InstanceField::DeleteProtection, "off");
+    cloud.edit(InstanceField::Name, "theirs");
     let origins = origins(&world.service, &world.settings, &world.desired(), &cloud.observed);
     let differs = origins.iter().filter_map(|it| Some((it.setting, it.value.as_str(), it.found.as_deref()?)));
     assert_eq!(differs.collect::<Vec<_>>(), [("name", "mine", "theirs"), ("delete-protection", "on", "off")]);
@@ -148,8 +150,8 @@ fn where_a_setting_comes_from_is_said_beside_what_there_is() {
 fn a_new_load_balancer_is_protected_and_says_by_whom() {
     let create = |annotations: &[(&str, &str)]| World::new(annotations).desired().instance.create;
     let usual = create(&[]);
-    assert!(usual.delete_protection);
-    assert_eq!(usual.modification_protection, "ConsoleProtection");
+    assert!(usual.fields.is(InstanceField::DeleteProtection, "on"));
+    assert_eq!(usual.fields.text(InstanceField::ModificationProtection), "ConsoleProtection");
     assert_eq!(usual.modification_protection_reason.as_deref(), Some("managed.by.ack"));
     for stated in ["ConsoleProtection", "NonProtection"] {
         assert_eq!(create(&[("modification-protection", stated)]).modification_protection_reason, None, "{stated}");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Cloud, ENI, World, edited, key, leaving, pod, port};
 use crate::plan::clb::desired::{ClassicModel, Desired};
 use crate::plan::clb::diff::diff;
-use crate::plan::clb::model::Protocol;
+use crate::plan::clb::model::{InstanceField, Protocol};
 use crate::plan::clb::needs::MissingReads;
 use crate::plan::clb::status::expected_ingress;
 use crate::plan::clb::teardown::teardown_needs;
@@ -308,7 +308,8 @@ fn intranet_load_balancers_get_a_vswitch() {
 
 #[test]
 fn the_specification_is_only_sent_where_it_counts() {
-    let spec = |list: &[(&str, &str)]| World::new(list).desired().instance.create.spec;
+    let spec =
+        |list: &[(&str, &str)]| World::new(list).desired().instance.create.fields.get(&InstanceField::Spec).cloned();
     assert_eq!(spec(&[("spec", "slb.s2.small")]), None);
     assert_eq!(spec(&[("instance-charge-type", "PayBySpec")]).as_deref(), Some("slb.s1.small"));
     let both = [("instance-charge-type", "PayBySpec"), ("spec", "slb.s2.small")];

@@ -8,11 +8,12 @@ use litemap::LiteMap;
 
 use super::{Cloud, ENI, NAME, World, key, leaving, lines, node, pod, port};
 use crate::plan::clb::diff::diff;
-use crate::plan::clb::model::{ListenerField, Protocol};
+use crate::plan::clb::model::{InstanceField, ListenerField, Protocol};
 use crate::plan::clb::observed::CertificateState;
 use crate::plan::clb::operation::{Operation, Own, Plan, Step};
 use crate::plan::clb::teardown::{reversible, teardown};
 use crate::plan::inputs::{EndpointsView, Ingress};
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::ObservedGroup;
@@ -79,7 +80,7 @@ fn what_the_cloud_chose_is_read_before_an_annotation_about_it_is_refused() {
         assert_eq!(diff(&desired, &cloud.observed).problems, [], "{annotation}");
         assert!(desired.needs(&cloud.observed).instance, "{annotation}");
     }
-    cloud.instance().resource_group_id = Some("rg-default".to_owned());
+    cloud.edit(InstanceField::ResourceGroup, "rg-default");
     let problems = |group: &str| diff(&World::new(&[("resource-group-id", group)]).desired(), &cloud.observed).problems;
     assert_eq!(problems("rg-default"), []);
     assert!(problems("rg-other")[0].to_string().contains("rg-default"));
@@ -283,13 +284,21 @@ fn what_is_fixed_at_creation_is_compared_and_the_rest_goes_on() {
     ] {
         let mut cloud = World::new(&[]).served();
         let instance = cloud.instance();
-        (instance.master_zone, instance.slave_zone) = (Some("z-i".to_owned()), Some("z-j".to_owned()));
-        instance.resource_group_id = Some("rg-1".to_owned());
+        for (field, value) in [
+            (InstanceField::MasterZone, "z-i"),
+            (InstanceField::SlaveZone, "z-j"),
+            (InstanceField::ResourceGroup, "rg-1"),
+        ] {
+            instance.fields.insert(field, value.to_owned());
+        }
         let world = World::new(&[(suffix, value), ("name", "other")]);
         let plan = diff(&world.desired(), &cloud.observed);
         assert_eq!(plan.problems.len(), 1, "{suffix}: {plan}");
         assert!(plan.problems[0].field.ends_with(suffix), "{plan}");
-        assert_eq!(plan.steps[0].operation, Operation::Own(Own::SetName { name: "other".to_owned() }));
+        assert_eq!(
+            plan.steps[0].operation,
+            Operation::Own(Own::SetInstance([(InstanceField::Name, "other".to_owned())].into()))
+        );
     }
 }
 
@@ -297,8 +306,8 @@ fn what_is_fixed_at_creation_is_compared_and_the_rest_goes_on() {
 fn charging_follows_its_rules() {
     let plan = |now: &str, spec: &str, wanted: &[(&str, &str)]| {
         let mut cloud = World::new(&[]).served();
-        cloud.instance().instance_charge_type = now.to_owned();
-        cloud.instance().spec = spec.to_owned();
+        cloud.edit(InstanceField::ChargeType, now);
+        cloud.edit(InstanceField::Spec, spec);
         let plan = diff(&World::new(wanted).desired(), &cloud.observed);
         let steps: Vec<_> = plan.steps.iter().map(|step| step.operation.to_string()).collect();
         (steps.join("; "), plan.problems.len())
@@ -437,7 +446,7 @@ fn a_users_load_balancer_can_always_be_left() {
     let world = World::new(&[("id", "lb-user"), ("force-override-listeners", "true")]);
     let mut cloud = Cloud::of_user();
     world.bring(&mut cloud);
-    cloud.instance().ip_version = "ipv6".to_owned();
+    cloud.edit(InstanceField::IpVersion, "ipv6");
     cloud.instance().tags.remove(REUSE_TAG);
     let owner = Owner::of(&world.service, &world.settings);
     let with_listeners = teardown(&owner, &leaving(Some("lb-user"), true), &cloud.observed);
@@ -472,14 +481,14 @@ fn a_service_with_mistakes_can_be_deleted() {
 fn a_deletion_that_is_not_wanted_any_more_gives_the_protection_back() {
     let world = World::new(&[]);
     let mut cloud = world.served();
-    cloud.perform(&Operation::Own(Own::SetDeleteProtection { on: true }));
+    cloud.perform(&Operation::Own(Own::SetInstance([(InstanceField::DeleteProtection, "on".to_owned())].into())));
     let owner = Owner::of(&world.service, &world.settings);
     let plan = reversible(teardown(&owner, &Departure::default(), &cloud.observed));
     assert_eq!(plan.steps.len(), 3, "{plan}");
     for step in &plan.steps[..2] {
         cloud.perform(&step.operation);
     }
-    assert!(!cloud.instance().delete_protection);
+    assert!(cloud.instance().fields.is(InstanceField::DeleteProtection, "off"));
     let rest = reversible(teardown(&owner, &Departure::default(), &cloud.observed));
     assert_eq!(rest.steps.len(), 1, "{rest}");
 
@@ -492,7 +501,7 @@ fn a_deletion_that_is_not_wanted_any_more_gives_the_protection_back() {
         for step in diff(&world.desired(), &cloud.observed).steps {
             cloud.perform(&step.operation);
         }
-        assert_eq!(cloud.instance().delete_protection, protected);
+        assert_eq!(cloud.instance().fields.is(InstanceField::DeleteProtection, "on"), protected);
         assert!(!cloud.instance().tags.contains_key(UNPROTECTED_TAG));
     }
 }

@@ -4,10 +4,11 @@
 use super::{Cloud, World};
 use crate::plan::clb::annotations::Name;
 use crate::plan::clb::diff::diff;
-use crate::plan::clb::model::CreateInstance;
+use crate::plan::clb::model::{CreateInstance, InstanceField};
 use crate::plan::clb::model::{ListenerField, ListenerFields};
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationKey, AnnotationName, Applies, LEGACY_PREFIX, PREFIX};
+use crate::plan::service::api_fields::FieldValues as _;
 
 type Annotations = &'static [(&'static str, &'static str)];
 
@@ -159,30 +160,54 @@ fn text(value: Option<&String>) -> String {
 const FIXED: &str = "field is immutable";
 
 const WISHES: &[Wish] = &[
-    wish("address-type", &[], ("intranet", "intranet"), |it| it.address_type.clone(), ("internet", FIXED)),
-    wish("name", &[], ("one", "one"), |it| it.name.clone(), ("two", "set name two")),
-    wish("resource-group-id", &[], ("rg-1", "rg-1"), |it| text(it.resource_group_id.as_ref()), ("rg-2", FIXED)),
+    wish(
+        "address-type",
+        &[],
+        ("intranet", "intranet"),
+        |it| it.fields.text(InstanceField::AddressType).to_owned(),
+        ("internet", FIXED),
+    ),
+    wish("name", &[], ("one", "one"), |it| it.fields.text(InstanceField::Name).to_owned(), ("two", "set name two")),
+    wish(
+        "resource-group-id",
+        &[],
+        ("rg-1", "rg-1"),
+        |it| it.fields.text(InstanceField::ResourceGroup).to_owned(),
+        ("rg-2", FIXED),
+    ),
     wish("additional-resource-tags", &[], ("a=1", "1"), |it| text(it.tags.get("a")), ("a=2", "tag a=2")),
     wish(
         "delete-protection",
         &[],
-        ("off", "false"),
-        |it| it.delete_protection.to_string(),
+        ("off", "off"),
+        |it| it.fields.text(InstanceField::DeleteProtection).to_owned(),
         ("on", "set delete protection on"),
     ),
     wish(
         "modification-protection",
         &[],
         ("NonProtection", "NonProtection"),
-        |it| it.modification_protection.clone(),
+        |it| it.fields.text(InstanceField::ModificationProtection).to_owned(),
         ("ConsoleProtection", "set modification protection ConsoleProtection"),
     ),
     wish("vswitch-id", INTRANET, ("vsw-x", "vsw-x"), |it| it.vswitch_ids.join(","), ("vsw-y", "stays there")),
     wish("network-type", INTRANET, ("classic", ""), |it| it.vswitch_ids.join(","), ("vpc", FIXED)),
-    wish("ip", INTRANET, ("192.168.0.9", "192.168.0.9"), |it| text(it.address.as_ref()), ("192.168.0.8", FIXED)),
+    wish(
+        "ip",
+        INTRANET,
+        ("192.168.0.9", "192.168.0.9"),
+        |it| it.fields.text(InstanceField::Address).to_owned(),
+        ("192.168.0.8", FIXED),
+    ),
     Wish {
         gone: "Invalid value: \"ipv4\"",
-        ..wish("ip-version", &[], ("ipv6", "ipv6"), |it| text(it.ip_version.as_ref()), ("ipv4", FIXED))
+        ..wish(
+            "ip-version",
+            &[],
+            ("ipv6", "ipv6"),
+            |it| it.fields.text(InstanceField::IpVersion).to_owned(),
+            ("ipv4", FIXED),
+        )
     },
     wish("master-zoneid", &[], ("z-i", "z-i"), |it| text(it.master_zone.as_ref()), ("z-j", FIXED)),
     wish("slave-zoneid", &[], ("z-i", "z-i"), |it| text(it.slave_zone.as_ref()), ("z-j", FIXED)),
@@ -192,7 +217,7 @@ const WISHES: &[Wish] = &[
             "charge-type",
             ROOMY,
             ("paybybandwidth", "paybybandwidth"),
-            |it| text(it.internet_charge_type.as_ref()),
+            |it| it.fields.text(InstanceField::InternetChargeType).to_owned(),
             ("paybytraffic", "set internet charge type paybytraffic"),
         )
     },
@@ -200,21 +225,21 @@ const WISHES: &[Wish] = &[
         "bandwidth",
         BOUGHT,
         ("50", "50"),
-        |it| it.bandwidth.unwrap_or_default().to_string(),
+        |it| it.fields.text(InstanceField::Bandwidth).to_owned(),
         ("100", "set internet charge type paybybandwidth (bandwidth 100)"),
     ),
     wish(
         "instance-charge-type",
         &[],
         ("PayBySpec", "PayBySpec"),
-        |it| it.instance_charge_type.clone(),
+        |it| it.fields.text(InstanceField::ChargeType).to_owned(),
         ("PayByCLCU", "set instance charge type PayByCLCU"),
     ),
     wish(
         "spec",
         BY_SPEC,
         ("slb.s2.small", "slb.s2.small"),
-        |it| text(it.spec.as_ref()),
+        |it| it.fields.text(InstanceField::Spec).to_owned(),
         ("slb.s3.small", "set spec slb.s3.small"),
     ),
 ];
@@ -230,8 +255,8 @@ fn each_wish_about_the_load_balancer_is_met_changed_and_left() {
             // The simulated cloud of these tests chooses no places.
             let created = first.desired().instance.create;
             cloud.instance().vswitch_id = created.vswitch_ids.first().cloned().unwrap_or_default();
-            if let Some(address) = created.address {
-                cloud.instance().address = address;
+            if let Some(address) = created.fields.get(&InstanceField::Address) {
+                cloud.edit(InstanceField::Address, address);
             }
             let told = |value| {
                 let plan = diff(&world(value).desired(), &cloud.observed);

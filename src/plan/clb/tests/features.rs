@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::plan::clb::desired::ClassicModel;
+use crate::plan::clb::model::InstanceField;
 use crate::plan::clb::observed::AccessList;
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{Ingress, IngressDetails, Taint};
@@ -266,7 +267,7 @@ fn managed(manage: &str) -> World {
 fn only_what_is_managed_is_repaired_and_the_rest_is_noted() {
     let served = managed("all").served();
     let mut edited = served.clone();
-    edited.instance().delete_protection = false;
+    edited.edit(InstanceField::DeleteProtection, "off");
     edited.listener(80, Protocol::Tcp).fields.insert(ListenerField::Scheduler, "rr".to_owned());
     let id = edited.observed.groups.keys().next().unwrap().clone();
     Arc::make_mut(edited.observed.groups.get_mut(&id).unwrap().backends.as_mut().unwrap())[0].weight = 1;
@@ -285,7 +286,7 @@ fn only_what_is_managed_is_repaired_and_the_rest_is_noted() {
 #[test]
 fn what_stands_in_the_way_of_the_unmanaged_is_no_problem() {
     let mut cloud = managed("all").served();
-    cloud.instance().address_type = "intranet".to_owned();
+    cloud.edit(InstanceField::AddressType, "intranet");
     let wanted = |manage| World::new(&[("manage", manage), ("address-type", "internet")]);
     assert_eq!(wanted("all").bring(&mut cloud.clone()).problems.len(), 1);
     let plan = wanted("listeners").bring(&mut cloud);

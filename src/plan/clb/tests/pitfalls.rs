@@ -259,7 +259,7 @@ fn pitfall_33_two_services_share_pods_and_nothing_else() {
     other.service.key.name = "web-inside".to_owned();
     let (owner, cloud) = (Owner::of(&other.service, &other.settings), one.served());
     let instance = cloud.observed.instance.as_ref().unwrap();
-    assert!(!owner.owns_load_balancer(&instance.name, &instance.tags));
+    assert!(!owner.owns_load_balancer(instance.tagged().name, &instance.tags));
     assert!(cloud.observed.groups.values().all(|group| !owner.owns_group(&group.name)));
     let there = other.served();
     let pods = |cloud: &Cloud| {

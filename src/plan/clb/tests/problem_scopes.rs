@@ -52,7 +52,7 @@ fn backends_follow_on_a_users_public_load_balancer_that_is_forbidden_while_it_se
         let mut world = World::new(annotations);
         let mut cloud = Cloud::of_user();
         world.bring(&mut cloud);
-        let published = Ingress { ip: cloud.instance().address.clone(), ..Ingress::default() };
+        let published = Ingress { ip: cloud.instance().tagged().address.to_owned(), ..Ingress::default() };
         world.service.ingress = if serves { vec![published] } else { Vec::new() };
         world.settings.service.disable_public = true;
         world.nodes.pop();

@@ -9,7 +9,7 @@ use super::{Cloud, World, edited, leaving, node, pod, port};
 use crate::plan::clb::desired::Desired;
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{ListenerKey, Protocol};
-use crate::plan::clb::observed::{Observed, ObservedInstance};
+use crate::plan::clb::observed::Observed;
 use crate::plan::clb::operation::{Operation, Plan, Step};
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{EndpointsView, ServicePort};
@@ -155,6 +155,7 @@ struct Foreign {
 fn foreign(owner: &Owner, observed: &Observed, keep_tags: bool) -> Foreign {
     let vendor = |key: &String| !keep_tags || key.starts_with("acs:");
     let instance = observed.instance.clone().unwrap_or_default();
+    let address = instance.tagged().address.to_owned();
     Foreign {
         listeners: observed
             .listeners
@@ -173,7 +174,7 @@ fn foreign(owner: &Owner, observed: &Observed, keep_tags: bool) -> Foreign {
             })
             .collect(),
         tags: instance.tags.into_iter().filter(|(key, _)| vendor(key) && !key.starts_with("kubernetes.")).collect(),
-        address: instance.address,
+        address,
     }
 }
 
@@ -295,9 +296,9 @@ proptest! {
             } else if cloud.observed.listeners.is_none() && reuse {
                 cloud.observed.listeners = start(true).observed.listeners;
             }
-            if let Some(ObservedInstance { address, .. }) = &cloud.observed.instance {
+            if let Some(address) = cloud.observed.tagged().map(|it| it.address.to_owned()) {
                 desired.ingress =
-                    vec![crate::plan::inputs::Ingress { ip: address.clone(), hostname: String::new() }];
+                    vec![crate::plan::inputs::Ingress { ip: address, hostname: String::new() }];
             }
             let keep_tags = !desired.instance.tags.is_empty();
             let plan = diff(&desired, &cloud.observed);

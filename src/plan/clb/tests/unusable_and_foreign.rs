@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Cloud, ENI, World, key, leaving, lines, port};
 use crate::plan::clb::diff::diff;
-use crate::plan::clb::model::{ListenerField, Protocol};
+use crate::plan::clb::model::{InstanceField, ListenerField, Protocol};
 use crate::plan::clb::observed::{AccessList, CertificateState};
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::clb::teardown::teardown;
@@ -99,19 +99,19 @@ fn charges_change_only_in_ways_that_are_open() {
     // The bandwidth of a load balancer that is charged by traffic is no wish of anybody.
     let silent = by_spec(&[("charge-type", "paybybandwidth")]);
     assert!(refused(&silent, &cloud).contains("charged by bandwidth needs one"));
-    cloud.instance().bandwidth = 50;
+    cloud.edit(InstanceField::Bandwidth, "50");
     assert!(silent.plan(&cloud).starts_with("set internet charge type paybybandwidth (bandwidth 50)"));
     // The API spells them so, whoever wrote them.
-    cloud.instance().instance_charge_type = "paybyspec".to_owned();
+    cloud.edit(InstanceField::ChargeType, "paybyspec");
     assert_eq!(by_spec(&[]).plan(&cloud), "");
-    cloud.instance().address_type = "intranet".to_owned();
+    cloud.edit(InstanceField::AddressType, "intranet");
     assert_eq!(bandwidth("60").plan(&cloud), "", "traffic inside is not charged");
 }
 
 #[test]
 fn an_address_of_version_6_is_not_taken_for_none() {
     let mut cloud = World::new(&[]).served();
-    cloud.instance().ip_version = "ipv6".to_owned();
+    cloud.edit(InstanceField::IpVersion, "ipv6");
     assert!(refused(&World::new(&[]), &cloud).contains("Invalid value: \"ipv4\""));
 }
 
