@@ -1,6 +1,7 @@
 //! The notifications to systemd, and the unit.
 
 mod machine;
+mod packages;
 mod versions;
 
 use std::collections::BTreeMap;

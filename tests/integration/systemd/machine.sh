@@ -1,15 +1,19 @@
 # A machine of its own for a real systemd: the first process of new namespaces (mount, pid, ipc, uts, cgroup). Whatever can
-# be written to is in memory; of the host there are programs and libraries only, and those read-only. The network is the
-# host's, since that is where the two worlds listen.
+# be written to is in memory; of the host there are programs and libraries only. What a package writes among them is in memory,
+# too, or cannot be written. The network is the host's, since that is where the two worlds listen.
 set -eu
 root=$1 program=$2
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 machine "$root"
 cd "$root"
-mkdir -p dev etc/systemd/system proc root run sys tmp usr var/lib var/log var/tmp
+mkdir -p dev etc/systemd/system proc root run sys tmp usr var/lib/dpkg/info var/lib/dpkg/updates var/log var/tmp
+: > var/lib/dpkg/status
 chmod 1777 tmp var/tmp
-mount --bind /usr usr
-mount -o remount,bind,ro usr
+mkdir .usr .usr/upper .usr/work
+if ! mount -t overlay -o "lowerdir=/usr,upperdir=$root/.usr/upper,workdir=$root/.usr/work" usr usr; then
+  mount --bind /usr usr
+  mount -o remount,bind,ro usr
+fi
 for folder in bin sbin lib lib64; do
   if [ -L "/$folder" ]; then
     ln -s "$(readlink "/$folder")" "$folder"
@@ -60,5 +64,6 @@ rmdir /old
 # Among themselves: systemd makes credentials in one mount namespace and hands them to others.
 mount --make-rshared /
 # Nothing of the host's own units: some of them empty folders.
-export container=test SYSTEMD_UNIT_PATH=/etc/systemd/system
+mount -t tmpfs units /usr/lib/systemd/system
+export container=test SYSTEMD_UNIT_PATH=/etc/systemd/system:/usr/lib/systemd/system
 exec /lib/systemd/systemd --system --unit=machine.target --show-status=no
