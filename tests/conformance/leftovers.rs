@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use alicloud_ccm::alibaba::nlb::GroupFilter;
 use alicloud_ccm::alibaba::{Fault, FaultKind};
-use alicloud_ccm::plan::clb::model::InstanceField;
+use alicloud_ccm::plan::clb::model as clb;
+use alicloud_ccm::plan::nlb::model as nlb;
 use alicloud_ccm::plan::route::entry::RouteItem;
 use futures::future::BoxFuture;
 
@@ -178,14 +179,15 @@ async fn delete(run: &Run, leftover: &Leftover) -> Result<(), Fault> {
         Kind::NetworkLoadBalancer => match cloud.nlb.delete_instance(permit, id).await {
             // Killed while it was protected.
             Err(fault) if fault.kind == FaultKind::Rejected => {
-                cloud.nlb.set_protection(permit, id, Some(false), None).await?;
+                let unprotected = [(nlb::InstanceField::DeleteProtection, "false".to_owned())].into();
+                cloud.nlb.set_instance(permit, id, &unprotected).await?;
                 cloud.nlb.delete_instance(permit, id).await.map(drop)
             }
             result => result.map(drop),
         },
         Kind::LoadBalancer => match cloud.slb.delete_instance(permit, id).await {
             Err(fault) if fault.kind == FaultKind::Rejected => {
-                let unprotected = [(InstanceField::DeleteProtection, "off".to_owned())].into();
+                let unprotected = [(clb::InstanceField::DeleteProtection, "off".to_owned())].into();
                 cloud.slb.set_instance(permit, id, &unprotected).await?;
                 cloud.slb.delete_instance(permit, id).await
             }

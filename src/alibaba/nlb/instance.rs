@@ -14,8 +14,10 @@ use crate::alibaba::answer::{Fields, Mismatch};
 use crate::alibaba::fault::Fault;
 use crate::alibaba::request::{Request, unique};
 use crate::fence::Permit;
-use crate::plan::nlb::model::{CreateLoadBalancer, ZoneMapping};
+use crate::plan::nlb::model::{CreateLoadBalancer, InstanceField, InstanceFields, ZoneMapping};
 use crate::plan::nlb::observed::{Answer, ObservedInstance};
+use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::desire::PROTECTION_REASON;
 
 /// What can carry tags.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +77,7 @@ impl Nlb {
     pub async fn find_by_name(&self, name: &str) -> Result<Vec<ObservedInstance>, Fault> {
         let request = self.instances().with("LoadBalancerNames.1", name);
         let mut found = request.by_token("LoadBalancers", instance).await?;
-        found.retain(|instance| instance.name == name);
+        found.retain(|instance| instance.fields.is(InstanceField::Name, name));
         Ok(unique(found, |instance| &instance.id))
     }
 
@@ -100,14 +102,8 @@ impl Nlb {
         let request = self
             .0
             .write(permit, CREATE_NETWORK_LOAD_BALANCER)
-            .with("LoadBalancerName", &wanted.name)
-            .with("AddressType", &wanted.address_type)
-            .maybe("AddressIpVersion", wanted.ip_version.as_ref())
+            .fields(&wanted.fields)
             .with("VpcId", &wanted.vpc_id)
-            .maybe("BandwidthPackageId", wanted.bandwidth_package_id.as_ref())
-            .maybe("ResourceGroupId", wanted.resource_group_id.as_ref())
-            .with("DeletionProtectionConfig.Enabled", wanted.delete_protection)
-            .with("ModificationProtectionConfig.Status", &wanted.modification_protection)
             .maybe("ModificationProtectionConfig.Reason", wanted.modification_protection_reason.as_ref())
             .with("ClientToken", client_token)
             .tags(&wanted.tags);
@@ -127,19 +123,30 @@ impl Nlb {
         started(self.change(permit, DELETE_NETWORK_LOAD_BALANCER, id)).await
     }
 
-    /// Changes the visible name, and whether traffic crosses zones. What is `None` stays.
+    /// Changes attributes that one action sets, see [`setter`]. Protections and the IPv6 address have no job. The protection against
+    /// changes in the console is sent with its reason.
     ///
     /// # Errors
     /// As any write.
-    pub async fn set_attributes(
-        &self,
-        permit: &Permit,
-        id: &str,
-        name: Option<&str>,
-        cross_zone: Option<bool>,
-    ) -> Result<Answer, Fault> {
-        let request = self.change(permit, UPDATE_NETWORK_LOAD_BALANCER, id);
-        started(request.maybe("LoadBalancerName", name).maybe("CrossZoneEnabled", cross_zone)).await
+    pub async fn set_instance(&self, permit: &Permit, id: &str, fields: &InstanceFields) -> Result<Answer, Fault> {
+        let Some(action) = fields.iter().find_map(|(field, value)| setter(*field, value)) else {
+            return Ok(Answer::default());
+        };
+        let mut request = self.change(permit, action, id);
+        for (field, value) in fields {
+            request = match field {
+                // The action says it.
+                InstanceField::Ipv6AddressType => request,
+                InstanceField::DeleteProtection => request.with("DeletionProtectionEnabled", value),
+                InstanceField::ModificationProtection => {
+                    let reason = (value == "ConsoleProtection").then_some(PROTECTION_REASON);
+                    let request = request.with("ModificationProtectionStatus", value);
+                    request.maybe("ModificationProtectionReason", reason)
+                }
+                other => request.with(other.parameter(), value),
+            };
+        }
+        started(request).await
     }
 
     /// Makes the IPv4 addresses `Internet` or `Intranet`. `zones` name the elastic addresses to use; without, the cloud
@@ -169,36 +176,6 @@ impl Nlb {
     /// As any write.
     pub async fn set_zones(&self, permit: &Permit, id: &str, zones: &[ZoneMapping]) -> Result<Answer, Fault> {
         started(with_zones(self.change(permit, UPDATE_ZONES, id), zones)).await
-    }
-
-    /// Switches the protections. `delete` is the one against deletion; `modification` the one against changes in the
-    /// console: `ConsoleProtection` or `NonProtection`, the first one with its reason. What is `None` stays. There is no
-    /// job.
-    ///
-    /// # Errors
-    /// As any write.
-    pub async fn set_protection(
-        &self,
-        permit: &Permit,
-        id: &str,
-        delete: Option<bool>,
-        modification: Option<(&str, Option<&str>)>,
-    ) -> Result<Answer, Fault> {
-        let mut request = self.change(permit, UPDATE_PROTECTION, id).maybe("DeletionProtectionEnabled", delete);
-        if let Some((status, reason)) = modification {
-            request = request.with("ModificationProtectionStatus", status);
-            request = request.maybe("ModificationProtectionReason", reason);
-        }
-        started(request).await
-    }
-
-    /// Makes the IPv6 addresses reachable from the internet, or not. There is no job.
-    ///
-    /// # Errors
-    /// As any write.
-    pub async fn set_ipv6_internet(&self, permit: &Permit, id: &str, on: bool) -> Result<Answer, Fault> {
-        let action = if on { ENABLE_IPV6_INTERNET } else { DISABLE_IPV6_INTERNET };
-        started(self.change(permit, action, id)).await
     }
 
     /// Puts the public addresses into a bandwidth package (`cbwp-...`).
@@ -277,6 +254,17 @@ impl Nlb {
     }
 }
 
+/// The action that sets an attribute to this value, if it can be set.
+fn setter(field: InstanceField, value: &str) -> Option<WriteAction> {
+    match field {
+        InstanceField::Name | InstanceField::CrossZone => Some(UPDATE_NETWORK_LOAD_BALANCER),
+        InstanceField::DeleteProtection | InstanceField::ModificationProtection => Some(UPDATE_PROTECTION),
+        InstanceField::Ipv6AddressType if value == "Internet" => Some(ENABLE_IPV6_INTERNET),
+        InstanceField::Ipv6AddressType => Some(DISABLE_IPV6_INTERNET),
+        _ => None,
+    }
+}
+
 fn with_zones<'a>(mut request: Request<'a>, zones: &[ZoneMapping]) -> Request<'a> {
     for (index, zone) in zones.iter().enumerate() {
         let fields = [
@@ -297,23 +285,27 @@ fn instance(body: Fields<'_>) -> Result<ObservedInstance, Mismatch> {
     if id.is_empty() {
         return Err(Mismatch("LoadBalancerId: expected an id, found nothing".into()));
     }
-    let modification = body.object("ModificationProtectionConfig")?.text("Status")?;
+    let value = |field: &InstanceField| {
+        let (object, name) = match field.parameter().split_once('.') {
+            Some((object, name)) => (body.object(object)?, name),
+            None => (body, field.parameter()),
+        };
+        let value = match field {
+            InstanceField::CrossZone | InstanceField::DeleteProtection => {
+                object.flag(name)?.unwrap_or(false).to_string()
+            }
+            _ => object.text(name)?,
+        };
+        Ok((*field, value))
+    };
     Ok(ObservedInstance {
         id,
-        name: body.text("LoadBalancerName")?,
+        fields: InstanceField::ALL.iter().map(value).collect::<Result<_, Mismatch>>()?,
         dns_name: body.text("DNSName")?,
         status: body.text("LoadBalancerStatus")?,
         vpc_id: body.text("VpcId")?,
-        resource_group_id: body.text("ResourceGroupId")?,
-        address_type: body.text("AddressType")?,
-        ipv6_address_type: body.text("Ipv6AddressType")?,
-        ip_version: body.text("AddressIpVersion")?,
         zones: body.list("ZoneMappings", zone)?,
-        cross_zone: body.flag("CrossZoneEnabled")?.unwrap_or(false),
-        bandwidth_package_id: body.text("BandwidthPackageId")?,
         security_group_ids: body.texts("SecurityGroupIds")?.into_iter().collect(),
-        delete_protection: body.object("DeletionProtectionConfig")?.flag("Enabled")?.unwrap_or(false),
-        modification_protection: modification,
         tags: body.tags()?,
     })
 }

@@ -25,9 +25,9 @@ use crate::plan::clb::model::{CreateAccessList, CreateInstance, InstanceField, I
 use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::observed::CertificateState;
 use crate::plan::nlb::model::{
-    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupField, GroupFields, ListenerField as NlbField,
-    ListenerFields as NlbFields, ListenerKey as NlbKey, Protocol as NlbProtocol, SecurityRule, SecurityRules,
-    ZoneMapping,
+    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupField, GroupFields, InstanceField as NetworkField,
+    InstanceFields as NetworkFields, ListenerField as NlbField, ListenerFields as NlbFields, ListenerKey as NlbKey,
+    Protocol as NlbProtocol, SecurityRule, SecurityRules, ZoneMapping,
 };
 use crate::plan::pvtz::diff::RecordRules;
 use crate::plan::pvtz::{RecordContent, RecordType};
@@ -270,13 +270,16 @@ async fn network_load_balancer(cloud: &CloudClient) -> String {
         ..ZoneMapping::default()
     };
     let wanted = CreateLoadBalancer {
-        name: "network".into(),
-        address_type: "Internet".into(),
-        ip_version: Some("DualStack".into()),
+        fields: [
+            (NetworkField::Name, "network".into()),
+            (NetworkField::AddressType, "Internet".into()),
+            (NetworkField::IpVersion, "DualStack".into()),
+            (NetworkField::DeleteProtection, "true".into()),
+            (NetworkField::ModificationProtection, "ConsoleProtection".into()),
+        ]
+        .into(),
         vpc_id: "vpc-1".into(),
         zones: vec![ZoneMapping { allocation_id: "eip-1".into(), ..zone("i", "vsw-i") }, zone("j", "vsw-j")],
-        delete_protection: true,
-        modification_protection: "ConsoleProtection".into(),
         modification_protection_reason: Some("managed".into()),
         tags: BTreeMap::from([("owner".into(), "me".into())]),
         ..CreateLoadBalancer::default()
@@ -288,14 +291,17 @@ async fn network_load_balancer(cloud: &CloudClient) -> String {
     let found = nlb.find_by_tag("owner", "me").await.unwrap().remove(0);
     assert_eq!(found, nlb.describe_instance(&id).await.unwrap(), "the list and the single answer say the same");
     assert_eq!((found.id.as_str(), found.zones[0].allocation_id.as_str()), (id.as_str(), "eip-1"));
-    assert!(found.delete_protection && found.modification_protection == "ConsoleProtection");
-    nlb.set_attributes(&permit, &id, Some("renamed"), Some(false)).await.unwrap();
+    assert_eq!(found.fields[&NetworkField::DeleteProtection], "true");
+    assert_eq!(found.fields[&NetworkField::ModificationProtection], "ConsoleProtection");
+    let set = async |field, value: &str| nlb.set_instance(&permit, &id, &[(field, value.to_owned())].into()).await;
+    let both = [(NetworkField::Name, "renamed".into()), (NetworkField::CrossZone, "false".into())];
+    nlb.set_instance(&permit, &id, &both.into()).await.unwrap();
     assert_eq!(nlb.find_by_name("renamed").await.unwrap()[0].id, id);
-    nlb.set_ipv6_internet(&permit, &id, true).await.unwrap();
-    nlb.set_ipv6_internet(&permit, &id, false).await.unwrap();
-    assert_eq!(nlb.set_ipv6_internet(&permit, &id, false).await.unwrap_err().kind, FaultKind::Exists);
+    set(NetworkField::Ipv6AddressType, "Internet").await.unwrap();
+    set(NetworkField::Ipv6AddressType, "Intranet").await.unwrap();
+    assert_eq!(set(NetworkField::Ipv6AddressType, "Intranet").await.unwrap_err().kind, FaultKind::Exists);
     nlb.attach_bandwidth_package(&permit, &id, "cbwp-1").await.unwrap();
-    assert_eq!(nlb.describe_instance(&id).await.unwrap().bandwidth_package_id, "cbwp-1");
+    assert_eq!(nlb.describe_instance(&id).await.unwrap().fields[&NetworkField::BandwidthPackage], "cbwp-1");
     nlb.detach_bandwidth_package(&permit, &id, "cbwp-1").await.unwrap();
     nlb.set_address_type(&permit, &id, "Intranet", &[]).await.unwrap();
     let named = [ZoneMapping { allocation_id: "eip-1".into(), ..zone("j", "vsw-j") }];
@@ -443,12 +449,14 @@ async fn network(cloud: &CloudClient) {
         assert_eq!(nlb.delete_group(&permit, group).await.unwrap_err().kind, FaultKind::Gone);
     }
     assert_eq!(nlb.delete_instance(&permit, &id).await.unwrap_err().kind, FaultKind::Rejected, "protected");
-    nlb.set_protection(&permit, &id, Some(false), Some(("NonProtection", None))).await.unwrap();
-    let protections = nlb.describe_instance(&id).await.unwrap();
-    assert_eq!((protections.delete_protection, protections.modification_protection.as_str()), (false, "NonProtection"));
-    nlb.set_protection(&permit, &id, None, Some(("ConsoleProtection", Some("managed")))).await.unwrap();
-    nlb.set_protection(&permit, &id, Some(true), None).await.unwrap();
-    nlb.set_protection(&permit, &id, Some(false), None).await.unwrap();
+    let set = async |fields: NetworkFields| nlb.set_instance(&permit, &id, &fields).await.unwrap();
+    let (deletion, modification) = (NetworkField::DeleteProtection, NetworkField::ModificationProtection);
+    set([(deletion, "false".into()), (modification, "NonProtection".into())].into()).await;
+    let fields = nlb.describe_instance(&id).await.unwrap().fields;
+    assert_eq!((fields[&deletion].as_str(), fields[&modification].as_str()), ("false", "NonProtection"));
+    set([(modification, "ConsoleProtection".into())].into()).await;
+    set([(deletion, "true".into())].into()).await;
+    set([(deletion, "false".into())].into()).await;
     let deleted = nlb.delete_instance(&permit, &id).await.unwrap();
     assert_eq!(nlb.jobs(&[deleted.job.clone(), "job-unknown".into()]).await.unwrap().len(), 1);
     assert_eq!(nlb.describe_instance(&id).await.unwrap_err().kind, FaultKind::Gone);

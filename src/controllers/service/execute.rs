@@ -425,7 +425,7 @@ mod tests {
         let fields = GroupFields::new();
         let attributes = step(Own::SetGroup { group: group.clone(), fields }, &target, &[]);
         let listener = Target::Listener(ListenerRef { port: 80, protocol: "TCP" });
-        let moves = step(Own::SetProtection { delete: None, modification: None }, &listener, &[&target]);
+        let moves = step(Own::SetInstance(Default::default()), &listener, &[&target]);
         let rest = [backends(remove), backends(set), attributes, moves];
         for kind in [FaultKind::Denied, FaultKind::Transient] {
             let stocked = BTreeSet::new();
@@ -441,7 +441,7 @@ mod tests {
     fn what_needs_a_step_that_was_kept_back_is_kept_back_too() {
         let listener = Target::Listener(ListenerRef { port: 80, protocol: "TCP" });
         let [new, old] = ["new", "old"].map(|id| Target::Group(GroupRef::Id(id.to_owned())));
-        let moves = step(Own::SetProtection { delete: None, modification: None }, &listener, &[&new]);
+        let moves = step(Own::SetInstance(Default::default()), &listener, &[&new]);
         let stocked = BTreeSet::new();
         let mut queue = StepQueue::new(vec![moves, step(deletion("old"), &old, &[&listener])], &stocked);
         queue.failed.insert(new);

@@ -1,6 +1,6 @@
 //! Annotations of network load balancers: the one table, from which parsing, validation and the reference page follow.
 
-use super::model::{GroupField, GroupFields, ListenerField, ListenerFields, Protocol};
+use super::model::{GroupField, GroupFields, InstanceField, ListenerField, ListenerFields, Protocol};
 use crate::plan::service::annotations::values::ValueKind::{
     AnyCase, AnyCaseProtocolPorts, AnyValue, HealthDomain, HealthPath, HttpCodes, Ids, Integer, Labels, LooseSwitch,
     NetworkLoadBalancerName, OneOf, OneOfOrLast, PortRanges, Presence, ServerGroupPorts, Switch, Tags, Text, ZoneMaps,
@@ -206,6 +206,19 @@ annotation_table! {
         "takes effect with the next termination",
         "`true` keeps terminating pods that still serve with weight 0. With `backend-type` `eni` and without `ignore-weight-update`.", source: "official controller";
 }
+
+/// Attributes of the load balancer.
+pub(super) const INSTANCE: [(Name, InstanceField); 9] = [
+    (Name::LbName, InstanceField::Name),
+    (Name::CrossZoneEnabled, InstanceField::CrossZone),
+    (Name::DeleteProtection, InstanceField::DeleteProtection),
+    (Name::ModificationProtection, InstanceField::ModificationProtection),
+    (Name::AddressType, InstanceField::AddressType),
+    (Name::Ipv6AddressType, InstanceField::Ipv6AddressType),
+    (Name::BandwidthPackageId, InstanceField::BandwidthPackage),
+    (Name::IpVersion, InstanceField::IpVersion),
+    (Name::ResourceGroupId, InstanceField::ResourceGroup),
+];
 
 /// Attributes of listeners of this protocol, as far as annotations set them.
 pub(super) fn listener_fields(annotations: &Annotations, protocol: Protocol) -> ListenerFields {

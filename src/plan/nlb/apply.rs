@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use litemap::LiteMap;
 
-use super::model::{CreateLoadBalancer, ListenerField, ListenerFields, ListenerKey, ZoneMapping};
+use super::model::{CreateLoadBalancer, InstanceField, ListenerField, ListenerFields, ListenerKey, ZoneMapping};
 use super::observed::{
     Answer, GroupDetails, Job, Observed, ObservedInstance, ObservedListener, ObservedRule, ObservedSecurityGroup,
 };
 use super::operation::{Operation, Own, Step};
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
 use crate::plan::service::observed::ObservedModel;
@@ -263,7 +264,7 @@ impl Observed {
         for (switch, value) in
             [(ListenerField::Alpn, ListenerField::AlpnPolicy), (ListenerField::CaEnabled, ListenerField::CaCertificate)]
         {
-            if sent.get(&switch).is_none_or(|on| on != "true") {
+            if !sent.is(switch, "true") {
                 sent.remove(&value);
             }
         }
@@ -310,23 +311,21 @@ fn change_rules(rules: &mut BTreeMap<String, ObservedRule>, operation: &Operatio
 }
 
 fn created(wanted: &CreateLoadBalancer, answer: &Answer) -> ObservedInstance {
+    let mut fields = wanted.fields.clone();
+    let is_dual = fields.is(InstanceField::IpVersion, "DualStack");
+    for (field, usual) in [
+        (InstanceField::CrossZone, "true"),
+        (InstanceField::Ipv6AddressType, if is_dual { "Intranet" } else { "" }),
+        (InstanceField::IpVersion, "ipv4"),
+    ] {
+        fields.entry(field).or_insert_with(|| usual.to_owned());
+    }
     ObservedInstance {
         id: answer.id.clone().unwrap_or_default(),
-        name: wanted.name.clone(),
+        fields,
         status: "Provisioning".to_owned(),
         vpc_id: wanted.vpc_id.clone(),
-        resource_group_id: wanted.resource_group_id.clone().unwrap_or_default(),
-        address_type: wanted.address_type.clone(),
-        ipv6_address_type: match wanted.ip_version.as_deref() {
-            Some("DualStack") => "Intranet".to_owned(),
-            _ => String::new(),
-        },
-        ip_version: wanted.ip_version.clone().unwrap_or_else(|| "ipv4".to_owned()),
         zones: wanted.zones.clone(),
-        cross_zone: true,
-        bandwidth_package_id: wanted.bandwidth_package_id.clone().unwrap_or_default(),
-        delete_protection: wanted.delete_protection,
-        modification_protection: wanted.modification_protection.clone(),
         tags: LiteMap::from_iter(wanted.tags.clone()),
         ..ObservedInstance::default()
     }
@@ -334,38 +333,28 @@ fn created(wanted: &CreateLoadBalancer, answer: &Answer) -> ObservedInstance {
 
 fn change_instance(instance: &mut ObservedInstance, operation: &Operation) {
     match operation {
-        Operation::Own(Own::SetAttributes { name, cross_zone }) => {
-            if let Some(name) = name {
-                name.clone_into(&mut instance.name);
-            }
-            instance.cross_zone = cross_zone.unwrap_or(instance.cross_zone);
-        }
+        Operation::Own(Own::SetInstance(fields)) => instance.fields.extend(fields.clone()),
         Operation::Own(Own::SetAddressType { address_type, zones }) => {
-            address_type.clone_into(&mut instance.address_type);
+            instance.fields.insert(InstanceField::AddressType, address_type.clone());
             for mapping in &mut instance.zones {
                 let wanted = zones.iter().find(|wanted| wanted.zone == mapping.zone);
                 mapping.allocation_id = wanted.map(|wanted| wanted.allocation_id.clone()).unwrap_or_default();
             }
-        }
-        Operation::Own(Own::SetIpv6AddressType { internet }) => {
-            if *internet { "Internet" } else { "Intranet" }.clone_into(&mut instance.ipv6_address_type);
         }
         Operation::Own(Own::SetZones { zones }) => {
             let known = std::mem::take(&mut instance.zones);
             let kept = |wanted: &ZoneMapping| known.iter().find(|found| found.zone == wanted.zone);
             instance.zones = zones.iter().map(|wanted| kept(wanted).unwrap_or(wanted).clone()).collect();
         }
-        Operation::Own(Own::SetProtection { delete, modification }) => {
-            instance.delete_protection = delete.unwrap_or(instance.delete_protection);
-            if let Some(status) = modification {
-                status.clone_into(&mut instance.modification_protection);
-            }
-        }
         Operation::Own(Own::LeaveSecurityGroups { groups }) => {
             instance.security_group_ids.retain(|id| !groups.contains(id))
         }
-        Operation::Own(Own::AttachBandwidthPackage { id }) => id.clone_into(&mut instance.bandwidth_package_id),
-        Operation::Own(Own::DetachBandwidthPackage { .. }) => instance.bandwidth_package_id.clear(),
+        Operation::Own(Own::AttachBandwidthPackage { id }) => {
+            instance.fields.insert(InstanceField::BandwidthPackage, id.clone());
+        }
+        Operation::Own(Own::DetachBandwidthPackage { .. }) => {
+            instance.fields.remove(&InstanceField::BandwidthPackage);
+        }
         Operation::Tag { tags } => instance.tags.extend(tags.clone()),
         Operation::Untag { keys } => instance.tags.retain(|key, _| !keys.contains(key)),
         _ => {}

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{
-    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, ListenerFields, SecurityRules, ZoneMapping,
+    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, InstanceFields, ListenerFields, SecurityRules,
+    ZoneMapping,
 };
 use crate::plan::service::desired;
 use crate::plan::service::model::GroupRef;
@@ -36,26 +37,10 @@ pub struct DesiredInstance {
     pub near_nodes: bool,
     /// Exactly these zones, unless empty.
     pub zones: Vec<ZoneMapping>,
-    /// `Internet` or `Intranet`
-    pub address_type: Option<String>,
-    /// The same for IPv6.
-    pub ipv6_address_type: Option<String>,
-    /// What cannot be changed: `ipv4` or `DualStack`.
-    pub ip_version: Option<String>,
-    /// What cannot be changed: `rg-...`.
-    pub resource_group_id: Option<String>,
-    /// Visible name.
-    pub name: Option<String>,
-    /// `cbwp-...`; empty for none.
-    pub bandwidth_package_id: Option<String>,
-    /// Whether backends in other zones get traffic, too.
-    pub cross_zone: Option<bool>,
+    /// Attributes.
+    pub fields: InstanceFields,
     /// Exactly these security groups, besides the one of the source ranges.
     pub security_group_ids: Option<BTreeSet<String>>,
-    /// Protection against deletion.
-    pub delete_protection: Option<bool>,
-    /// `ConsoleProtection` or `NonProtection`
-    pub modification_protection: Option<String>,
     /// If not empty: exactly these, besides ours and the vendor's.
     pub tags: BTreeMap<String, String>,
 }

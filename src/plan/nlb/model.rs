@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use crate::plan::service::api_fields;
 use crate::plan::service::model::ListenerRef;
+use crate::plan::service::operation::on_off;
 use crate::plan::service::steps::Target;
 
 /// Most security groups of a load balancer.
@@ -218,6 +219,54 @@ impl GroupField {
     }
 }
 
+api_fields! {
+    /// An attribute of a load balancer, by its name when one is made and in answers. Switches are `true` or `false`.
+    InstanceField {
+        /// Visible name.
+        Name = "LoadBalancerName",
+        /// Whether backends in other zones get traffic, too.
+        CrossZone = "CrossZoneEnabled",
+        /// Protection against deletion.
+        DeleteProtection = "DeletionProtectionConfig.Enabled",
+        /// `ConsoleProtection` or `NonProtection`
+        ModificationProtection = "ModificationProtectionConfig.Status",
+        /// `Internet` or `Intranet`
+        AddressType = "AddressType",
+        /// The same for IPv6; empty without IPv6.
+        Ipv6AddressType = "Ipv6AddressType",
+        /// `cbwp-...`; empty if none.
+        BandwidthPackage = "BandwidthPackageId",
+        /// `ipv4` or `DualStack`; fixed.
+        IpVersion = "AddressIpVersion",
+        /// `rg-...`; fixed.
+        ResourceGroup = "ResourceGroupId",
+    }
+}
+
+impl InstanceField {
+    /// How plans call it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::CrossZone => "cross-zone",
+            Self::DeleteProtection => "delete protection",
+            Self::ModificationProtection => "modification protection",
+            Self::Ipv6AddressType => "IPv6 address type",
+            other => other.parameter(),
+        }
+    }
+
+    /// A value as people write it.
+    pub fn shown(self, value: &str) -> &str {
+        match self {
+            Self::CrossZone | Self::DeleteProtection => on_off(value == "true"),
+            _ => value,
+        }
+    }
+}
+
+/// Values of attributes of a load balancer, all as text.
+pub type InstanceFields = BTreeMap<InstanceField, String>;
 /// Values of listener attributes, all as text.
 pub type ListenerFields = BTreeMap<ListenerField, String>;
 /// Values of group attributes, all as text.
@@ -241,24 +290,12 @@ pub struct ZoneMapping {
 /// Parameters of a new load balancer. Empty options are not sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateLoadBalancer {
-    /// Visible name.
-    pub name: String,
-    /// `Internet` or `Intranet`
-    pub address_type: String,
-    /// `ipv4` or `DualStack`
-    pub ip_version: Option<String>,
+    /// All attributes to send.
+    pub fields: InstanceFields,
     /// `vpc-...`
     pub vpc_id: String,
     /// One for each zone.
     pub zones: Vec<ZoneMapping>,
-    /// `cbwp-...`
-    pub bandwidth_package_id: Option<String>,
-    /// `rg-...`
-    pub resource_group_id: Option<String>,
-    /// Protection against deletion.
-    pub delete_protection: bool,
-    /// `ConsoleProtection` or `NonProtection`
-    pub modification_protection: String,
     /// Only with `ConsoleProtection`.
     pub modification_protection_reason: Option<String>,
     /// All tags, the ownership marks included.

@@ -7,7 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use litemap::LiteMap;
 
-use super::model::{GroupFields, ListenerFields, ListenerKey, SecurityRule, ZoneMapping};
+use super::model::{
+    GroupFields, InstanceField, InstanceFields, ListenerFields, ListenerKey, SecurityRule, ZoneMapping,
+};
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::model::{Backend, GroupRef, ObservedGroup};
 use crate::plan::service::observed::{ListenerFacts, ObservedModel};
 use crate::plan::service::orphans::TaggedInstance;
@@ -119,34 +122,18 @@ pub struct Job {
 pub struct ObservedInstance {
     /// `nlb-...`
     pub id: String,
-    /// Visible name.
-    pub name: String,
+    /// Its attributes.
+    pub fields: InstanceFields,
     /// What clients connect to.
     pub dns_name: String,
     /// `Provisioning`, `Active`, `Configuring`, `Inactive`, `CreateFailed`, `Deleting`
     pub status: String,
     /// `vpc-...`
     pub vpc_id: String,
-    /// `rg-...`
-    pub resource_group_id: String,
-    /// `Internet` or `Intranet`
-    pub address_type: String,
-    /// The same for IPv6; empty without IPv6.
-    pub ipv6_address_type: String,
-    /// `ipv4` or `DualStack`
-    pub ip_version: String,
     /// In the order of the API.
     pub zones: Vec<ZoneMapping>,
-    /// Whether backends in other zones get traffic, too.
-    pub cross_zone: bool,
-    /// `cbwp-...`; empty if none.
-    pub bandwidth_package_id: String,
     /// `sg-...`
     pub security_group_ids: BTreeSet<String>,
-    /// Protection against deletion.
-    pub delete_protection: bool,
-    /// `ConsoleProtection` or `NonProtection`
-    pub modification_protection: String,
     /// All tags.
     pub tags: LiteMap<String, String>,
 }
@@ -154,7 +141,8 @@ pub struct ObservedInstance {
 impl ObservedInstance {
     /// What tells whose it is.
     pub fn tagged(&self) -> TaggedInstance<'_> {
-        let Self { id, name, dns_name: address, vpc_id, tags, .. } = self;
+        let Self { id, fields, dns_name: address, vpc_id, tags, .. } = self;
+        let name = fields.text(InstanceField::Name);
         TaggedInstance { id, name, address, vpc_id, tags }
     }
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use super::desired::NetworkModel;
 use super::model::{
-    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, ListenerField, ListenerKey, SecurityRules,
-    ZoneMapping,
+    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, InstanceFields, ListenerField, ListenerKey,
+    SecurityRules, ZoneMapping,
 };
 use crate::plan::service::features;
 use crate::plan::service::model::GroupRef;
@@ -24,13 +24,8 @@ pub type Step = steps::Step<NetworkModel>;
 /// A write that only network load balancers have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Own {
-    /// Changes the visible name, the cross-zone switch, or both.
-    SetAttributes {
-        /// `None` leaves it.
-        name: Option<String>,
-        /// `None` leaves it.
-        cross_zone: Option<bool>,
-    },
+    /// Changes attributes that one call sets; never empty.
+    SetInstance(InstanceFields),
     /// Makes the address public or private.
     SetAddressType {
         /// `Internet` or `Intranet`
@@ -38,22 +33,10 @@ pub enum Own {
         /// Elastic addresses for the zones; if empty, the cloud chooses.
         zones: Vec<ZoneMapping>,
     },
-    /// Makes the IPv6 address public or private.
-    SetIpv6AddressType {
-        /// Whether it is public.
-        internet: bool,
-    },
     /// Replaces the list of zones.
     SetZones {
         /// All of them.
         zones: Vec<ZoneMapping>,
-    },
-    /// Switches protections.
-    SetProtection {
-        /// `None` leaves it.
-        delete: Option<bool>,
-        /// `None` leaves it.
-        modification: Option<String>,
     },
     /// Joins security groups.
     JoinSecurityGroups {
@@ -149,11 +132,9 @@ impl OperationModel for NetworkModel {
 impl OwnOperation for Own {
     fn effect(&self) -> (Part, WriteEffect) {
         match self {
-            Self::SetAttributes { .. }
+            Self::SetInstance(_)
             | Self::SetAddressType { .. }
-            | Self::SetIpv6AddressType { .. }
             | Self::SetZones { .. }
-            | Self::SetProtection { .. }
             | Self::JoinSecurityGroups { .. }
             | Self::AttachBandwidthPackage { .. } => (Part::Instance, WriteEffect::Changes),
             Self::LeaveSecurityGroups { .. } | Self::DetachBandwidthPackage { .. } => {

@@ -1,9 +1,10 @@
 //! Where each setting of a network load balancer comes from.
 
-use super::annotations::Name;
+use super::annotations::{INSTANCE, Name};
 use super::desired::Desired;
+use super::model::{InstanceField, InstanceFields};
 use super::observed::ObservedInstance;
-use crate::plan::service::origins::{self, NOT_CHOSEN_YET, configured, switch};
+use crate::plan::service::origins::{self, NOT_CHOSEN_YET, configured};
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::setting::{Otherwise, SettingSource};
 
@@ -28,24 +29,19 @@ fn instance(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name
         true => (Name::ZoneMaps, Some(zones), Nodes),
         false => configured(Name::ZoneMaps, Some(zones)),
     };
-    vec![
-        zones,
-        configured(Name::AddressType, Some(create.address_type.clone())),
-        configured(Name::LbName, Some(create.name.clone())),
-        configured(Name::ResourceGroupId, create.resource_group_id.clone()),
-        configured(Name::AdditionalResourceTags, origins::tags(&settings.nlb.tags)),
-        configured(Name::DeleteProtection, Some(switch(create.delete_protection))),
-        configured(Name::ModificationProtection, Some(create.modification_protection.clone())),
-    ]
+    let mut all = vec![zones, configured(Name::AdditionalResourceTags, origins::tags(&settings.nlb.tags))];
+    all.extend(shown(&create.fields).map(|(name, value)| configured(name, Some(value))));
+    all
 }
 
 /// What the load balancer has, as annotations would say it.
 pub(super) fn found(it: &ObservedInstance) -> Vec<(Name, String)> {
-    vec![
-        (Name::AddressType, it.address_type.clone()),
-        (Name::LbName, it.name.clone()),
-        (Name::ResourceGroupId, it.resource_group_id.clone()),
-        (Name::DeleteProtection, switch(it.delete_protection)),
-        (Name::ModificationProtection, it.modification_protection.clone()),
-    ]
+    use InstanceField::{BandwidthPackage, CrossZone, IpVersion, Ipv6AddressType};
+    let mut fields = it.fields.clone();
+    fields.retain(|field, _| !matches!(field, BandwidthPackage | CrossZone | IpVersion | Ipv6AddressType));
+    shown(&fields).collect()
+}
+
+fn shown(fields: &InstanceFields) -> impl Iterator<Item = (Name, String)> {
+    INSTANCE.into_iter().filter_map(|(name, field)| Some((name, field.shown(fields.get(&field)?).to_owned())))
 }

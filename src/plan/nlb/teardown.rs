@@ -4,10 +4,11 @@
 //! kind can still be left.
 
 use super::diff::access;
-use super::model::ListenerKey;
+use super::model::{InstanceField, InstanceFields, ListenerKey};
 use super::needs::{MissingReads, groups_of_users};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Own, Plan};
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::groups::still_used;
 use crate::plan::service::groups::{BackendPlanner, GroupReferences};
 use crate::plan::service::handling::Departure;
@@ -67,8 +68,8 @@ pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Pl
 fn delete(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan: &mut Plan) {
     const PROTECTION: Target = Target::Attribute("protection");
     let reason = "the Service no longer needs it";
-    if instance.delete_protection {
-        let operation = Own::SetProtection { delete: Some(false), modification: None };
+    if instance.fields.is(InstanceField::DeleteProtection, "true") {
+        let operation = Own::SetInstance([(InstanceField::DeleteProtection, "false".to_owned())].into());
         plan.step(operation, PROTECTION, [], reason);
     }
     let operation = Operation::Delete { id: instance.id.clone() };
@@ -113,11 +114,14 @@ fn leave_former(owner: &Owner, observed: &Observed, group: &str, plan: &mut Plan
 /// Hands the load balancer to the user, with its groups.
 fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan: &mut Plan) {
     let reason = "the load balancer is kept for the user";
-    let modification = (instance.modification_protection == "ConsoleProtection").then(|| "NonProtection".to_owned());
-    let delete = instance.delete_protection.then_some(false);
-    if delete.is_some() || modification.is_some() {
-        let operation = Own::SetProtection { delete, modification };
-        plan.step(operation, Target::Attribute("protection"), [], reason);
+    let unprotected = [
+        (InstanceField::DeleteProtection, "true", "false"),
+        (InstanceField::ModificationProtection, "ConsoleProtection", "NonProtection"),
+    ];
+    let protects = unprotected.into_iter().filter(|(field, on, _)| instance.fields.is(*field, on));
+    let fields: InstanceFields = protects.map(|(field, _, off)| (field, off.to_owned())).collect();
+    if !fields.is_empty() {
+        plan.step(Own::SetInstance(fields), Target::Attribute("protection"), [], reason);
     }
     for (id, details) in observed.group_details.iter().filter(|(_, details)| owner.owns_tagged(&details.tags)) {
         let operation = Own::UntagGroup { id: id.clone(), keys: marks_on(owner, &details.tags) };

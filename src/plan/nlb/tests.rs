@@ -14,7 +14,7 @@ use litemap::LiteMap;
 use super::desire::desire;
 use super::desired::Desired;
 use super::diff::diff;
-use super::model::{ListenerKey, Protocol};
+use super::model::{InstanceField, InstanceFields, ListenerKey, Protocol};
 use super::observed::{Answer, GroupDetails, Observed, ObservedInstance, ObservedListener, ObservedSecurityGroup};
 use super::operation::{Operation, Own, Plan};
 use super::teardown::teardown;
@@ -74,18 +74,20 @@ impl Cloud {
         };
         let instance = ObservedInstance {
             id: "nlb-user".to_owned(),
-            name: "users".to_owned(),
             dns_name: "nlb-user.example.com".to_owned(),
-            address_type: "Internet".to_owned(),
-            ip_version: "ipv4".to_owned(),
+            fields: InstanceFields::from([
+                (InstanceField::Name, "users".to_owned()),
+                (InstanceField::AddressType, "Internet".to_owned()),
+                (InstanceField::IpVersion, "ipv4".to_owned()),
+                (InstanceField::CrossZone, "true".to_owned()),
+                (InstanceField::DeleteProtection, "false".to_owned()),
+                (InstanceField::ModificationProtection, "NonProtection".to_owned()),
+            ]),
             status: "Active".to_owned(),
             vpc_id: "vpc-1".to_owned(),
             zones: desired(&world(&[])).instance.zones,
-            cross_zone: true,
-            modification_protection: "NonProtection".to_owned(),
             security_group_ids: BTreeSet::from(["sg-user".to_owned()]),
             tags: LiteMap::from_iter([("made-by".to_owned(), "user".to_owned())]),
-            ..ObservedInstance::default()
         };
         let details = GroupDetails { vpc_id: "vpc-1".to_owned(), ..GroupDetails::default() };
         let observed = Observed {

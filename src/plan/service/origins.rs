@@ -52,8 +52,3 @@ pub(crate) fn origins<M: ProductModel>(
 
 /// The value of a place that is not chosen before the load balancer is created.
 pub(crate) const NOT_CHOSEN_YET: &str = "chosen when it is made";
-
-/// `on` or `off`.
-pub(crate) fn switch(on: bool) -> String {
-    if on { "on" } else { "off" }.to_owned()
-}

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use alicloud_ccm::alibaba::nlb::{GroupFilter, JobState, ListenerChange, NewListener};
 use alicloud_ccm::plan::nlb::model::{
-    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupField, GroupFields, ListenerField, ListenerFields,
-    ListenerKey, Protocol, SecurityRule, SecurityRules,
+    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupField, GroupFields, InstanceField, InstanceFields,
+    ListenerField, ListenerFields, ListenerKey, Protocol, SecurityRule, SecurityRules,
 };
 
-use super::super::run::{BLOCK, NAME, Run, Stop, TAG, done, gone, ready, released};
+use super::super::run::{BLOCK, Ended, NAME, Run, Stop, TAG, done, gone, ready, released};
 use super::Step;
 
 /// Has the form of an id, and is none.
@@ -39,8 +39,8 @@ pub(super) const STEPS: &[Step] = super::steps![
     };
     "find it active", run => ready(run.cloud.nlb.describe_instance(&run.id("nlb")?).await?.status == "Active");
     "rename it, and keep its zones apart", run => {
-        let name = Some("alicloud-ccm-conformance-renamed");
-        done(run.cloud.nlb.set_attributes(&run.permit, &run.id("nlb")?, name, Some(false)).await)
+        let name = (InstanceField::Name, "alicloud-ccm-conformance-renamed".to_owned());
+        set(run, [name, (InstanceField::CrossZone, "false".to_owned())].into()).await
     };
     "tag it", run => {
         let more = BTreeMap::from([("conformance-more".to_owned(), "conformance-value".to_owned())]);
@@ -52,10 +52,10 @@ pub(super) const STEPS: &[Step] = super::steps![
     "remove the tag", run => {
         done(run.cloud.nlb.untag(&run.permit, &run.id("nlb")?, &["conformance-more".into()]).await)
     };
-    "protect it", run => done(run.cloud.nlb.set_protection(&run.permit, &run.id("nlb")?, Some(true), None).await);
+    "protect it", run => set(run, [(InstanceField::DeleteProtection, "true".to_owned())].into()).await;
     "delete it while it is protected", run => done(run.cloud.nlb.delete_instance(&run.permit, &run.id("nlb")?).await);
     "protect it no longer", run => {
-        done(run.cloud.nlb.set_protection(&run.permit, &run.id("nlb")?, Some(false), None).await)
+        set(run, [(InstanceField::DeleteProtection, "false".to_owned())].into()).await
     };
     "give it the zones that it has", run => {
         done(run.cloud.nlb.set_zones(&run.permit, &run.id("nlb")?, &run.zones()).await)
@@ -176,13 +176,20 @@ pub(super) const STEPS: &[Step] = super::steps![
     "find it no longer", run => gone(run.cloud.nlb.describe_instance(&run.id("nlb")?).await);
 ];
 
+async fn set(run: &Run, fields: InstanceFields) -> Ended {
+    done(run.cloud.nlb.set_instance(&run.permit, &run.id("nlb")?, &fields).await)
+}
+
 fn balancer(run: &Run, name: &str) -> CreateLoadBalancer {
     CreateLoadBalancer {
-        name: name.into(),
-        address_type: "Intranet".into(),
+        fields: InstanceFields::from([
+            (InstanceField::Name, name.into()),
+            (InstanceField::AddressType, "Intranet".into()),
+            (InstanceField::DeleteProtection, "false".into()),
+            (InstanceField::ModificationProtection, "NonProtection".into()),
+        ]),
         vpc_id: run.place.vpc.clone(),
         zones: run.zones(),
-        modification_protection: "NonProtection".into(),
         tags: run.tags(),
         ..CreateLoadBalancer::default()
     }

@@ -9,6 +9,7 @@ use crate::alibaba::nlb::{GroupFilter, JobState, ListedGroup};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::controllers::orphan::{LOOKS, Orphan, PAUSE, permit};
 use crate::fence::Fence;
+use crate::plan::nlb::model::InstanceField;
 use crate::plan::nlb::observed::Answer;
 use crate::plan::service::orphans::{OrphanedGroup, OrphanedInstance};
 use crate::plan::service::ownership::{MARK_TAG, is_mark};
@@ -48,7 +49,8 @@ impl Orphan for OrphanedGroup {
 /// Deletes the load balancer, waits until it is gone, and deletes its groups.
 async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &NetworkOrphan) -> Result<(), Fault> {
     let id = &orphan.instance.id;
-    cloud.nlb.set_protection(&permit(fence)?, id, Some(false), None).await?;
+    let unprotected = [(InstanceField::DeleteProtection, "false".to_owned())].into();
+    cloud.nlb.set_instance(&permit(fence)?, id, &unprotected).await?;
     let started = cloud.nlb.delete_instance(&permit(fence)?, id).await?;
     finished(cloud, &started).await?;
     match cloud.nlb.describe_instance(id).await {

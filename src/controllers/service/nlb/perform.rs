@@ -12,7 +12,6 @@ use crate::controllers::service::writes::{gone_is_done, group_id, load_balancer_
 use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::observed::{Answer, Observed};
 use crate::plan::nlb::operation::{Operation, Own};
-use crate::plan::service::desire::PROTECTION_REASON;
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::GroupRef;
 
@@ -41,19 +40,11 @@ pub(super) async fn perform(
     match operation {
         Operation::Create(wanted) => nlb.create_instance(permit, wanted, &write.token.text()).await,
         Operation::Delete { id } => nlb.delete_instance(permit, id).await.or_else(gone_is_done),
-        Operation::Own(Own::SetAttributes { name, cross_zone }) => {
-            nlb.set_attributes(permit, lb()?, name.as_deref(), *cross_zone).await
-        }
+        Operation::Own(Own::SetInstance(fields)) => nlb.set_instance(permit, lb()?, fields).await,
         Operation::Own(Own::SetAddressType { address_type, zones }) => {
             nlb.set_address_type(permit, lb()?, address_type, zones).await
         }
-        Operation::Own(Own::SetIpv6AddressType { internet }) => nlb.set_ipv6_internet(permit, lb()?, *internet).await,
         Operation::Own(Own::SetZones { zones }) => nlb.set_zones(permit, lb()?, zones).await,
-        Operation::Own(Own::SetProtection { delete, modification }) => {
-            let reason = |status: &String| (status == "ConsoleProtection").then_some(PROTECTION_REASON);
-            let modification = modification.as_ref().map(|status| (status.as_str(), reason(status)));
-            nlb.set_protection(permit, lb()?, *delete, modification).await
-        }
         Operation::Own(Own::JoinSecurityGroups { groups }) => {
             let ids = groups.iter().map(|id| observed.security_group_id(id).to_owned()).collect();
             nlb.join_security_groups(permit, lb()?, &ids).await

@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use crate::plan::inputs::ServiceView;
 use crate::plan::nlb::annotations::{Annotations, Name};
 use crate::plan::nlb::desired::{Desired, DesiredAccess};
-use crate::plan::nlb::model::{CreateSecurityGroup, MOST_SECURITY_GROUPS, SecurityRule};
+use crate::plan::nlb::model::{CreateSecurityGroup, InstanceField, MOST_SECURITY_GROUPS, SecurityRule};
 use crate::plan::service::applied;
 use crate::plan::service::desire::{self, SOURCE_RANGES};
 use crate::plan::service::management::ManagementLevel;
@@ -67,7 +67,7 @@ fn add_ranges(desired: &mut Desired, service: &ServiceView, annotations: &Annota
         let create = CreateSecurityGroup {
             name: owner.security_group_name(),
             description: owner.security_mark(),
-            resource_group_id: desired.instance.create.resource_group_id.clone(),
+            resource_group_id: desired.instance.create.fields.get(&InstanceField::ResourceGroup).cloned(),
             tags: owner.tags(),
         };
         desired.access = Some(DesiredAccess { create, rules });

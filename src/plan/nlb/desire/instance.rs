@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 
-use crate::plan::nlb::annotations::{Annotations, Name};
+use crate::plan::nlb::annotations::{Annotations, INSTANCE, Name};
 use crate::plan::nlb::desired::DesiredInstance;
-use crate::plan::nlb::model::{CreateLoadBalancer, ZoneMapping};
+use crate::plan::nlb::model::{CreateLoadBalancer, InstanceField, InstanceFields, ZoneMapping};
 use crate::plan::service::annotations::values::zone_maps;
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::desire::{Creation, is_reused, kept_tags};
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ScopedProblems;
@@ -18,12 +19,10 @@ pub(super) fn desire(
     settings: &ServiceSettings,
     problems: &mut ScopedProblems,
 ) -> DesiredInstance {
-    let text = |name| annotations.text(name);
     let defaults = &settings.nlb;
     let reused = is_reused(annotations);
     let zones: Vec<ZoneMapping> =
         annotations.get(Name::ZoneMaps).and_then(zone_maps).into_iter().flatten().map(mapping).collect();
-    let switch = |name| annotations.get(name).map(|value| value == "true");
     let protections = (&defaults.tags, defaults.delete_protection, defaults.modification_protection);
     let creation = Creation::of(annotations, owner, protections);
     let public = annotations.get(Name::AddressType).unwrap_or(&defaults.address_type).eq_ignore_ascii_case("Internet");
@@ -38,23 +37,19 @@ pub(super) fn desire(
     }
     let tags = kept_tags(annotations, &creation);
     let create = create(annotations, owner, settings, (creation, &zones));
+    let stated = |(name, field)| Some((field, annotations.text(name)?));
+    let mut fields: InstanceFields = INSTANCE.into_iter().filter_map(stated).collect();
+    fields.entry(InstanceField::DeleteProtection).and_modify(|value| *value = (value == "on").to_string());
+    if !reused {
+        // The controller itself switches it off before a deletion, which the user may take back.
+        let made_with = create.fields.text(InstanceField::DeleteProtection).to_owned();
+        fields.insert(InstanceField::DeleteProtection, made_with);
+    }
     DesiredInstance {
         near_nodes: zones.is_empty() && !reused,
-        // The controller itself switches it off before a deletion, which the user may take back.
-        delete_protection: annotations
-            .get(Name::DeleteProtection)
-            .map(|value| value == "on")
-            .or((!reused).then_some(create.delete_protection)),
-        modification_protection: text(Name::ModificationProtection),
-        address_type: text(Name::AddressType),
+        fields,
         create,
         zones,
-        ipv6_address_type: text(Name::Ipv6AddressType),
-        ip_version: text(Name::IpVersion),
-        resource_group_id: text(Name::ResourceGroupId),
-        name: text(Name::LbName),
-        bandwidth_package_id: text(Name::BandwidthPackageId),
-        cross_zone: switch(Name::CrossZoneEnabled),
         security_group_ids: annotations.get(Name::SecurityGroupIds).map(id_set),
         tags,
     }
@@ -84,16 +79,19 @@ fn create(
 ) -> CreateLoadBalancer {
     let defaults = &settings.nlb;
     let text = |name| annotations.text(name);
+    let fields = [
+        (InstanceField::Name, text(Name::LbName).or_else(|| Some(owner.default_name()))),
+        (InstanceField::AddressType, text(Name::AddressType).or_else(|| Some(defaults.address_type.clone()))),
+        (InstanceField::IpVersion, text(Name::IpVersion)),
+        (InstanceField::BandwidthPackage, text(Name::BandwidthPackageId).filter(|id| !id.is_empty())),
+        (InstanceField::ResourceGroup, text(Name::ResourceGroupId).or_else(|| settings.resource_group_id.clone())),
+        (InstanceField::DeleteProtection, Some(creation.delete_protection.to_string())),
+        (InstanceField::ModificationProtection, Some(creation.modification_protection)),
+    ];
     CreateLoadBalancer {
-        name: text(Name::LbName).unwrap_or_else(|| owner.default_name()),
-        address_type: text(Name::AddressType).unwrap_or_else(|| defaults.address_type.clone()),
-        ip_version: text(Name::IpVersion),
+        fields: fields.into_iter().filter_map(|(field, value)| Some((field, value?))).collect(),
         vpc_id: settings.vpc_id.clone(),
         zones: zones.to_vec(),
-        bandwidth_package_id: text(Name::BandwidthPackageId).filter(|id| !id.is_empty()),
-        resource_group_id: text(Name::ResourceGroupId).or_else(|| settings.resource_group_id.clone()),
-        delete_protection: creation.delete_protection,
-        modification_protection: creation.modification_protection,
         modification_protection_reason: creation.modification_protection_reason,
         tags: creation.tags,
         marks: creation.marks,

@@ -5,7 +5,7 @@ use crate::plan::inputs::{ServicePort, TargetPort};
 use crate::plan::nlb::annotations::{self, Name};
 use crate::plan::nlb::desired::{Desired, DesiredListener, GroupSpec};
 use crate::plan::nlb::model::{
-    CreateGroup, GroupField, GroupFields, ListenerField, ListenerFields, ListenerKey, Protocol,
+    CreateGroup, GroupField, GroupFields, InstanceField, ListenerField, ListenerFields, ListenerKey, Protocol,
 };
 use crate::plan::service::annotations::values::port_range;
 use crate::plan::service::backends::{AddressFamily, BackendMode};
@@ -151,7 +151,7 @@ impl PortReader<'_> {
         let create = CreateGroup {
             name: name.to_owned(),
             fields,
-            resource_group_id: desired.instance.create.resource_group_id.clone(),
+            resource_group_id: desired.instance.create.fields.get(&InstanceField::ResourceGroup).cloned(),
             tags: desired.owner.tags(),
         };
         GroupSpec { create, kept }

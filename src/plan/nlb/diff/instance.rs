@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use crate::plan::inputs::Ingress;
-use crate::plan::nlb::annotations::Name;
+use crate::plan::nlb::annotations::{INSTANCE, Name};
 use crate::plan::nlb::desired::Desired;
-use crate::plan::nlb::model::ZoneMapping;
+use crate::plan::nlb::model::{InstanceField as Field, InstanceFields, ZoneMapping};
 use crate::plan::nlb::observed::{Observed, ObservedInstance};
 use crate::plan::nlb::operation::{Operation, Own, Plan};
 use crate::plan::service::annotations::AnnotationName;
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::instance_diff::{self, attribute};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
@@ -36,7 +37,7 @@ pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), Servi
 
 /// What keeps it from being used by the configuration.
 pub(super) fn forbidden(desired: &Desired, observed: &Observed) -> Option<ServiceProblem> {
-    instance_diff::forbidden(desired, observed.instance.as_ref()?.address_type.eq_ignore_ascii_case("Internet"))
+    instance_diff::forbidden(desired, is_public(observed.instance.as_ref()?))
 }
 
 /// Changes what differs.
@@ -51,41 +52,58 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     if desired.problems.withhold_load_balancer() {
         return;
     }
-    fixed(desired, instance, plan);
+    let key_of = |field| INSTANCE.iter().find(|(_, it)| *it == field).map(|(name, _)| name.key()).unwrap_or_default();
+    for field in [Field::IpVersion, Field::ResourceGroup] {
+        // What cannot be changed.
+        if let Some((wanted, found)) = differs(desired, instance, field) {
+            plan.problem(instance_diff::immutable(&key_of(field), wanted, found));
+        }
+    }
     address_type(desired, instance, plan);
     zones(desired, instance, plan);
     ipv6(desired, instance, plan);
     bandwidth_package(desired, instance, plan);
-    protection(desired, instance, plan);
-    attributes(desired, instance, plan);
+    for (target, fields) in TOGETHER {
+        let (mut changed, mut reasons) = (InstanceFields::new(), Vec::new());
+        for field in fields {
+            let Some((wanted, found)) = differs(desired, instance, field) else { continue };
+            let found = if field == Field::Name { format!("{found:?}") } else { field.shown(found).to_owned() };
+            reasons.push(format!("{}: {found} now", key_of(field)));
+            changed.insert(field, wanted.to_owned());
+        }
+        if !changed.is_empty() {
+            attribute(plan, target, Own::SetInstance(changed), reasons.join(", "));
+        }
+    }
     let wanted = &desired.instance;
     instance_diff::tags(desired, &instance.tags, &wanted.tags, &wanted.create.tags, plan);
 }
 
-/// What cannot be changed.
-fn fixed(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
-    let wanted = &desired.instance;
-    let table = [
-        (Name::IpVersion, &wanted.ip_version, &instance.ip_version),
-        (Name::ResourceGroupId, &wanted.resource_group_id, &instance.resource_group_id),
-    ];
-    for (name, wanted, found) in table {
-        let Some(wanted) = wanted.as_ref().filter(|wanted| !wanted.eq_ignore_ascii_case(found)) else { continue };
-        plan.problem(instance_diff::immutable(&name.key(), wanted, found));
-    }
+/// Attributes that one call sets.
+const TOGETHER: [(&str, [Field; 2]); 2] = [
+    ("protection", [Field::DeleteProtection, Field::ModificationProtection]),
+    ("attributes", [Field::Name, Field::CrossZone]),
+];
+
+/// What is wanted of an attribute, and what is found, if that is something else.
+fn differs<'a>(desired: &'a Desired, instance: &'a ObservedInstance, field: Field) -> Option<(&'a str, &'a str)> {
+    let (wanted, found) = (desired.instance.fields.get(&field)?.as_str(), instance.fields.text(field));
+    let is_same = wanted == found || (field != Field::Name && wanted.eq_ignore_ascii_case(found));
+    (!is_same).then_some((wanted, found))
+}
+
+fn is_public(instance: &ObservedInstance) -> bool {
+    instance.fields.text(Field::AddressType).eq_ignore_ascii_case("Internet")
 }
 
 fn address_type(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
-    let found = &instance.address_type;
-    let Some(wanted) = desired.instance.address_type.as_ref().filter(|it| !it.eq_ignore_ascii_case(found)) else {
-        return;
-    };
+    let Some((wanted, found)) = differs(desired, instance, Field::AddressType) else { return };
     // Elastic addresses of the user are bound by the same call.
     let public = wanted.eq_ignore_ascii_case("Internet");
     let stated = &desired.instance.zones;
     let has_elastic = stated.iter().any(|mapping| !mapping.allocation_id.is_empty());
     let zones = if public && has_elastic { stated.clone() } else { Vec::new() };
-    let operation = Own::SetAddressType { address_type: wanted.clone(), zones };
+    let operation = Own::SetAddressType { address_type: wanted.to_owned(), zones };
     attribute(plan, "address type", operation, format!("{}: {found} now", Name::AddressType.key()));
 }
 
@@ -143,77 +161,38 @@ fn zones(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
 }
 
 fn ipv6(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
-    let found = &instance.ipv6_address_type;
-    let Some(wanted) = desired.instance.ipv6_address_type.as_ref().filter(|it| !it.eq_ignore_ascii_case(found)) else {
-        return;
-    };
-    let internet = wanted == "Internet";
-    if instance.ip_version != "DualStack" {
-        if internet {
+    let Some((wanted, found)) = differs(desired, instance, Field::Ipv6AddressType) else { return };
+    if !instance.fields.is(Field::IpVersion, "DualStack") {
+        if wanted == "Internet" {
             let why = format!("it needs {}: DualStack", Name::IpVersion.key());
             plan.warnings.push(ServiceProblem::ignored(Name::Ipv6AddressType.key(), wanted, why));
         }
         return;
     }
     let reason = format!("{}: {found} now", Name::Ipv6AddressType.key());
-    attribute(plan, "IPv6 address type", Own::SetIpv6AddressType { internet }, reason);
+    let operation = Own::SetInstance([(Field::Ipv6AddressType, wanted.to_owned())].into());
+    attribute(plan, "IPv6 address type", operation, reason);
 }
 
 /// The old package goes before the new one comes.
 fn bandwidth_package(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     const TARGET: &str = "bandwidth package";
-    let found = &instance.bandwidth_package_id;
-    let Some(wanted) = desired.instance.bandwidth_package_id.as_ref().filter(|wanted| *wanted != found) else { return };
-    let public = desired.instance.address_type.as_ref().unwrap_or(&instance.address_type);
-    if !wanted.is_empty() && !public.eq_ignore_ascii_case("Internet") {
+    let found = instance.fields.text(Field::BandwidthPackage);
+    let wanted = desired.instance.fields.get(&Field::BandwidthPackage);
+    let Some(wanted) = wanted.filter(|wanted| *wanted != found) else { return };
+    let becomes = desired.instance.fields.get(&Field::AddressType);
+    let is_public = becomes.map_or_else(|| is_public(instance), |it| it.eq_ignore_ascii_case("Internet"));
+    if !wanted.is_empty() && !is_public {
         let rule = "must be empty: only public load balancers have one";
         plan.problem(ServiceProblem::invalid(Name::BandwidthPackageId.key(), wanted, rule));
         return;
     }
     let reason = format!("{}: {found:?} now", Name::BandwidthPackageId.key());
     if !found.is_empty() {
-        attribute(plan, TARGET, Own::DetachBandwidthPackage { id: found.clone() }, reason.clone());
+        attribute(plan, TARGET, Own::DetachBandwidthPackage { id: found.to_owned() }, reason.clone());
     }
     if !wanted.is_empty() {
         let operation = Own::AttachBandwidthPackage { id: wanted.clone() };
         plan.step(operation, Target::Attribute(TARGET), [Target::Attribute(TARGET)], reason);
-    }
-}
-
-/// Both protections in one call.
-fn protection(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
-    let wanted = &desired.instance;
-    let delete = wanted.delete_protection.filter(|on| *on != instance.delete_protection);
-    let modification = wanted
-        .modification_protection
-        .clone()
-        .filter(|status| !status.eq_ignore_ascii_case(&instance.modification_protection));
-    let mut reasons = Vec::new();
-    if delete.is_some() {
-        let found = if instance.delete_protection { "on" } else { "off" };
-        reasons.push(format!("{}: {found} now", Name::DeleteProtection.key()));
-    }
-    if modification.is_some() {
-        reasons.push(format!("{}: {} now", Name::ModificationProtection.key(), instance.modification_protection));
-    }
-    if !reasons.is_empty() {
-        attribute(plan, "protection", Own::SetProtection { delete, modification }, reasons.join(", "));
-    }
-}
-
-/// Name and cross-zone switch in one call.
-fn attributes(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
-    let name = desired.instance.name.clone().filter(|name| *name != instance.name);
-    let cross_zone = desired.instance.cross_zone.filter(|on| *on != instance.cross_zone);
-    let mut reasons = Vec::new();
-    if name.is_some() {
-        reasons.push(format!("{}: {:?} now", Name::LbName.key(), instance.name));
-    }
-    if cross_zone.is_some() {
-        let found = if instance.cross_zone { "on" } else { "off" };
-        reasons.push(format!("{}: {found} now", Name::CrossZoneEnabled.key()));
-    }
-    if !reasons.is_empty() {
-        attribute(plan, "attributes", Own::SetAttributes { name, cross_zone }, reasons.join(", "));
     }
 }

@@ -3,21 +3,25 @@
 use std::fmt::{self, Display};
 
 use super::Own;
-use crate::plan::nlb::model::{CreateLoadBalancer, ZoneMapping};
-use crate::plan::service::operation::{in_brackets, list, on_off};
+use crate::plan::nlb::model::{CreateLoadBalancer, InstanceField, ZoneMapping};
+use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::operation::{in_brackets, list};
 
 impl Display for CreateLoadBalancer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}, {})", self.name, self.address_type, list(&self.zones))
+        let (name, address_type) =
+            (self.fields.text(InstanceField::Name), self.fields.text(InstanceField::AddressType));
+        write!(f, "{name} ({address_type}, {})", list(&self.zones))
     }
 }
 
 impl Display for Own {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::SetAttributes { name, cross_zone } => {
-                let name = name.as_ref().map(|name| format!("name {name}"));
-                write!(f, "set {}", both(name, cross_zone.map(|on| format!("cross-zone {}", on_off(on)))))
+            Self::SetInstance(fields) => {
+                let part =
+                    |(field, value): (&InstanceField, &String)| format!("{} {}", field.label(), field.shown(value));
+                write!(f, "set {}", fields.iter().map(part).collect::<Vec<_>>().join(" "))
             }
             Self::SetAddressType { address_type, zones } if zones.is_empty() => {
                 write!(f, "set address type {address_type}")
@@ -25,14 +29,7 @@ impl Display for Own {
             Self::SetAddressType { address_type, zones } => {
                 write!(f, "set address type {address_type} ({})", list(zones))
             }
-            Self::SetIpv6AddressType { internet } => {
-                write!(f, "set IPv6 address type {}", if *internet { "Internet" } else { "Intranet" })
-            }
             Self::SetZones { zones } => write!(f, "set zones {}", list(zones)),
-            Self::SetProtection { delete, modification } => {
-                let modification = modification.as_ref().map(|status| format!("modification protection {status}"));
-                write!(f, "set {}", both(delete.map(|on| format!("delete protection {}", on_off(on))), modification))
-            }
             Self::JoinSecurityGroups { groups } => write!(f, "join security groups {}", list(groups)),
             Self::LeaveSecurityGroups { groups } => write!(f, "leave security groups {}", list(groups)),
             Self::AttachBandwidthPackage { id } => write!(f, "attach bandwidth package {id}"),
@@ -61,8 +58,4 @@ impl Display for ZoneMapping {
         let more = [private_address, allocation_id, ipv6_address].into_iter().filter(|part| !part.is_empty());
         f.write_str(&std::iter::once(vswitch).chain(more).fold(zone.clone(), |text, part| format!("{text}:{part}")))
     }
-}
-
-fn both(one: Option<String>, other: Option<String>) -> String {
-    one.into_iter().chain(other).collect::<Vec<_>>().join(" ")
 }

@@ -9,8 +9,8 @@ use crate::plan::clb::tests::{World, port};
 use crate::plan::inputs::Ingress;
 use crate::plan::nlb::apply::SECURITY_GROUPS;
 use crate::plan::nlb::diff::diff;
-use crate::plan::nlb::model::{GroupField, ListenerField, ListenerKey, Protocol};
-use crate::plan::nlb::observed::{Answer, Observed, ObservedListener};
+use crate::plan::nlb::model::{GroupField, InstanceField, ListenerField, ListenerKey, Protocol};
+use crate::plan::nlb::observed::{Answer, Observed, ObservedInstance, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Own, Step};
 use crate::plan::nlb::teardown::teardown_needs;
 use crate::plan::service::group_operation::{GroupOperation, RefusedBackends};
@@ -29,6 +29,11 @@ fn foreign_listener(cloud: &mut Cloud, port: u16) {
 }
 
 /// N1
+fn protections(instance: &ObservedInstance) -> [&str; 2] {
+    [InstanceField::DeleteProtection, InstanceField::ModificationProtection]
+        .map(|field| instance.fields[&field].as_str())
+}
+
 #[test]
 fn a_foreign_listener_on_a_load_balancer_of_ours_stays() {
     let world = world(&[]);
@@ -89,7 +94,7 @@ fn a_load_balancer_that_is_kept_keeps_listeners_and_groups_and_loses_protections
     assert_eq!(cloud.listeners(), ["80/TCP", "9000/TCP"], "{plan}");
     assert_eq!(cloud.group(GROUP).1.members().len(), 2);
     let instance = cloud.instance().clone();
-    assert!(!instance.delete_protection && instance.modification_protection == "NonProtection");
+    assert_eq!(protections(&instance), ["false", "NonProtection"]);
     assert!(!instance.tags.contains_key(MARK_TAG));
     assert!(cloud.observed.group_details.values().all(|details| details.tags.is_empty()));
 }
@@ -337,12 +342,13 @@ fn a_listener_follows_its_group_when_that_is_made_again() {
 #[test]
 fn delete_protection_is_restored_as_marks_are() {
     let mut cloud = served(&world(&[("delete-protection", "off"), ("modification-protection", "NonProtection")]));
-    assert!(!cloud.instance().delete_protection && cloud.instance().modification_protection == "NonProtection");
+    assert_eq!(protections(cloud.instance()), ["false", "NonProtection"]);
     let world = world(&[]);
     cloud.instance().tags.clear();
     let plan = bring(&world, &mut cloud);
     assert_eq!(plan.steps.len(), 2, "{plan}");
-    assert!(cloud.instance().delete_protection && cloud.instance().tags.contains_key(MARK_TAG));
+    assert_eq!(cloud.instance().fields[&InstanceField::DeleteProtection], "true");
+    assert!(cloud.instance().tags.contains_key(MARK_TAG));
 }
 
 #[test]
@@ -473,7 +479,7 @@ fn groups_of_a_users_load_balancer_that_may_not_be_used_get_no_backends() {
     assert_eq!(steps(&world, &cloud), 0, "another load balancer serves it");
     world.service.ingress.clear();
     world.settings.service.disable_public = true;
-    cloud.instance().address_type = "Internet".to_owned();
+    cloud.instance().fields.insert(InstanceField::AddressType, "Internet".to_owned());
     assert_eq!(steps(&world, &cloud), 0, "public ones are forbidden");
     world.service.ingress = vec![ingress("nlb-user.example")];
     assert!(steps(&world, &cloud) > 0, "it serves already");
@@ -638,7 +644,7 @@ fn backends_of_ours_leave_a_group_that_is_no_longer_named_and_two_ports_share_on
 fn a_load_balancer_that_goes_or_could_not_be_made_is_not_worked_on() {
     let world = world(&[("name", "other")]);
     let mut cloud = served(&world);
-    cloud.instance().name = "edited".to_owned();
+    cloud.instance().fields.insert(InstanceField::Name, "edited".to_owned());
     cloud.instance().status = "Deleting".to_owned();
     cloud.observed.note_what_is_busy();
     assert_eq!(lines(&diff(&desired(&world), &cloud.observed)), [""; 0]);
