@@ -29,21 +29,8 @@ const ROUTES_PAGE: usize = 500;
 
 /// Kinds of next hops besides instances. The list of entries is of one kind at a time, by default of instances (OpenAPI of
 /// `DescribeRouteEntryList` and `CreateRouteEntry`).
-const OTHER_NEXT_HOPS: [&str; 13] = [
-    "HaVip",
-    "RouterInterface",
-    "NetworkInterface",
-    "VpnGateway",
-    "IPv6Gateway",
-    "NatGateway",
-    "Attachment",
-    "VpcPeer",
-    "Ipv4Gateway",
-    "GatewayEndpoint",
-    "Ecr",
-    "GatewayLoadBalancerEndpoint",
-    "RouteTargetGroup",
-];
+const OTHER_NEXT_HOPS: &str = "HaVip RouterInterface NetworkInterface VpnGateway IPv6Gateway NatGateway Attachment VpcPeer \
+    Ipv4Gateway GatewayEndpoint Ecr GatewayLoadBalancerEndpoint RouteTargetGroup";
 
 /// A route table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,7 +115,7 @@ impl Vpc {
                 listed => listed,
             }
         };
-        Ok(try_join_all(OTHER_NEXT_HOPS.map(list)).await?.concat())
+        Ok(try_join_all(OTHER_NEXT_HOPS.split_whitespace().map(list)).await?.concat())
     }
 
     async fn entries_to(&self, next_hop: &str, table_id: &str) -> Result<Vec<RouteEntry>, Fault> {

@@ -48,17 +48,8 @@ pub const CREDENTIAL_VARIABLES: [&[(&str, &str)]; 3] = [
 const OPTIONAL_CREDENTIALS: [&str; 2] = ["security_token", "role_session_name"];
 
 /// Keys that say which kind of credentials is meant; with one of them stated, those of the environment are ignored.
-const DECISIVE_CREDENTIALS: [&str; 9] = [
-    "access_key_id",
-    "access_key_secret",
-    "access_key_id_file",
-    "access_key_secret_file",
-    "security_token",
-    "security_token_file",
-    "oidc_provider_arn",
-    "oidc_token_file",
-    "instance_role",
-];
+const DECISIVE_CREDENTIALS: &str = "access_key_id access_key_secret access_key_id_file access_key_secret_file security_token \
+    security_token_file oidc_provider_arn oidc_token_file instance_role";
 
 /// Segments of a key.
 pub(super) type KeyPath = Vec<String>;
@@ -231,7 +222,7 @@ fn read_environment(environment: &BTreeMap<String, String>) -> Vec<Layer> {
 /// The environment's usual credentials, if nothing else states credentials of another kind.
 fn read_credentials(environment: &BTreeMap<String, String>, stronger: &Figment) -> Vec<Layer> {
     let stated = stronger.find_value("cloud.credentials").ok();
-    if stated.is_some_and(|stated| DECISIVE_CREDENTIALS.iter().any(|key| stated.find_ref(key).is_some())) {
+    if stated.is_some_and(|stated| DECISIVE_CREDENTIALS.split_whitespace().any(|key| stated.find_ref(key).is_some())) {
         return Vec::new();
     }
     let set = |name: &str| environment.get(name).filter(|value| !value.is_empty());

@@ -238,22 +238,6 @@ pub(super) fn stated_forward(annotations: &Annotations, port: u16) -> Option<u16
 }
 
 /// Keys of network load balancers; ignored here, with a warning.
-const NLB_ONLY: &[&str] = &[
-    "zone-maps",
-    "security-group-ids",
-    "bandwidth-package-id",
-    "ipv6-address-type",
-    "cross-zone-enabled",
-    "cacert",
-    "cacert-id",
-    "cps",
-    "preserve-client-ip",
-    "server-group-type",
-    "alpn",
-    "alpn-policy",
-    "listener-port-range",
-    "additional-cert-ids",
-    "ppv2-pvl-ep-id-enabled",
-    "ppv2-pvl-eps-id-enabled",
-    "ppv2-pvl-vpc-id-enabled",
-];
+const NLB_ONLY: &str = "zone-maps security-group-ids bandwidth-package-id ipv6-address-type cross-zone-enabled cacert \
+    cacert-id cps preserve-client-ip server-group-type alpn alpn-policy listener-port-range \
+    additional-cert-ids ppv2-pvl-ep-id-enabled ppv2-pvl-eps-id-enabled ppv2-pvl-vpc-id-enabled";

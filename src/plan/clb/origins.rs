@@ -5,7 +5,7 @@ use super::desired::{Desired, DesiredListener};
 use super::model::ListenerField;
 use super::observed::ObservedInstance;
 use crate::plan::inputs::ServiceView;
-use crate::plan::service::annotations::{AnnotationName, Applies};
+use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::desire::SOURCE_RANGES;
 use crate::plan::service::origins::{self, NOT_CHOSEN_YET, configured};
 use crate::plan::service::settings::ServiceSettings;
@@ -65,8 +65,7 @@ fn of_spec(
     value: &str,
 ) -> Option<Otherwise<Name>> {
     use ListenerField::{AclId, AclStatus, AclType, PersistenceTimeout};
-    let is_it = |applies| matches!(applies, Applies::Field(of) if of == field);
-    let name = Name::TABLE.iter().find(|entry| is_it(entry.applies))?.name;
+    let name = Name::of(field)?;
     let (value, source) = match field {
         PersistenceTimeout => (value.to_owned(), "spec.sessionAffinity"),
         AclId => (service.source_ranges.join(","), SOURCE_RANGES),

@@ -256,35 +256,8 @@ pub(super) fn group_fields(annotations: &Annotations) -> GroupFields {
 }
 
 /// Keys of classic load balancers; ignored here, with a warning.
-const CLB_ONLY: &[&str] = &[
-    "network-type",
-    "vswitch-id",
-    "master-zoneid",
-    "slave-zoneid",
-    "ip",
-    "charge-type",
-    "bandwidth",
-    "instance-charge-type",
-    "spec",
-    "hostname",
-    "external-ip-type",
-    "acl-status",
-    "acl-id",
-    "acl-type",
-    "forward-port",
-    "http2-enabled",
-    "request-timeout",
-    "established-timeout",
-    "persistence-timeout",
-    "sticky-session",
-    "sticky-session-type",
-    "cookie",
-    "cookie-timeout",
-    "xforwardedfor-proto",
-    "xforwardedfor-slbport",
-    "xforwardedfor-clientsrcport",
-    "domain-extensions",
-    "health-check-switch",
-    "health-check-timeout",
-    "tunnel-type",
-];
+const CLB_ONLY: &str = "network-type vswitch-id master-zoneid slave-zoneid ip charge-type bandwidth instance-charge-type \
+    spec hostname external-ip-type acl-status acl-id acl-type forward-port http2-enabled \
+    request-timeout established-timeout persistence-timeout sticky-session sticky-session-type cookie \
+    cookie-timeout xforwardedfor-proto xforwardedfor-slbport xforwardedfor-clientsrcport \
+    domain-extensions health-check-switch health-check-timeout tunnel-type";

@@ -179,11 +179,11 @@ pub struct Entry<N: AnnotationName> {
 /// The names of a product's annotations.
 pub trait AnnotationName: Copy + Debug + Ord + 'static {
     /// Attributes of listeners.
-    type Field: Copy + Debug + 'static;
+    type Field: Copy + Debug + PartialEq + 'static;
     /// Every annotation that the product reads, in the order of the names.
     const TABLE: &'static [Entry<Self>];
-    /// Keys after [`PREFIX`] that only other products know, with the name of these products.
-    const OTHER_PRODUCTS: (&'static [&'static str], &'static str);
+    /// Keys after [`PREFIX`] that only other products know, between blanks, and the name of these products.
+    const OTHER_PRODUCTS: (&'static str, &'static str);
 
     // Annotations that all products read. What they say is in the tables.
     /// `AddressType`
@@ -232,6 +232,11 @@ pub trait AnnotationName: Copy + Debug + Ord + 'static {
     /// Protocols whose listeners have an attribute.
     fn protocols(field: Self::Field) -> Vec<&'static str>;
 
+    /// The annotation of an attribute, if there is one.
+    fn of(field: Self::Field) -> Option<Self> {
+        Self::TABLE.iter().find(|entry| entry.applies == Applies::Field(field)).map(|entry| entry.name)
+    }
+
     /// The table's entry.
     fn entry(self) -> &'static Entry<Self> {
         &Self::TABLE[self.index()]
@@ -279,7 +284,7 @@ macro_rules! annotation_table {
                 },
                 source: [$($source,)? ""][0],
             },)*];
-            const OTHER_PRODUCTS: (&'static [&'static str], &'static str) = $others;
+            const OTHER_PRODUCTS: (&'static str, &'static str) = $others;
 
             const ADDRESS_TYPE: Self = Self::AddressType;
             const ADDITIONAL_RESOURCE_TAGS: Self = Self::AdditionalResourceTags;
@@ -456,7 +461,7 @@ fn unknown<N: AnnotationName>(service: &ServiceView) -> Vec<ServiceProblem> {
     for (key, given) in &service.annotations {
         let suffix = [PREFIX, LEGACY_PREFIX].iter().find_map(|prefix| key.strip_prefix(prefix));
         let Some(suffix) = suffix.filter(|suffix| !known.contains(suffix)) else { continue };
-        if of_others.contains(&suffix) {
+        if of_others.split_whitespace().any(|other| other == suffix) {
             foreign.push((key.as_str(), given.as_str()));
             continue;
         }

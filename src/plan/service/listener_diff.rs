@@ -101,9 +101,10 @@ pub(crate) fn references<M: ProductModel>(
 pub(crate) fn lacks<M: ProductModel>(
     desired: &Desired<M>,
     (key, source): (M::ListenerKey, &str),
-    (field, why): (String, &str),
+    (field, why): (<M::Name as AnnotationName>::Field, &str),
     plan: &mut Plan<M>,
 ) {
+    let field = M::Name::of(field).map_or_else(|| M::Name::parameter(field).to_owned(), AnnotationName::key);
     if desired.problems.iter().all(|it| it.problem.field != field) {
         let why = format!("{why}; listener {key} ({source}) stays as it is");
         plan.problem(ServiceProblem::required(field, why));

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use litemap::LiteMap;
 
 use super::fields;
-use crate::plan::clb::annotations::{Entry, Name};
+use crate::plan::clb::annotations::Name;
 use crate::plan::clb::desired::{ClassicModel, Desired, DesiredListener};
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::observed::{CertificateState, Observed, ObservedListener};
 use crate::plan::clb::operation::{Operation, Own, Plan};
-use crate::plan::service::annotations::{AnnotationName, Applies};
+use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::features;
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
 use crate::plan::service::listener_diff::{self, ListenerChanges, is_ours, regroup};
@@ -179,9 +179,7 @@ impl Pass<'_> {
     fn lacks(&mut self, key: ListenerKey, wanted: &DesiredListener, sent: &ListenerFields) -> bool {
         let lacking = fields::lacking(key.protocol, sent);
         for (field, why) in &lacking {
-            let annotation = Name::TABLE.iter().find(|entry| entry.applies == Applies::Field(*field));
-            let name = annotation.map_or_else(|| field.to_string(), |entry: &Entry| entry.key.full());
-            listener_diff::lacks(self.desired, (key, &wanted.source), (name, why), self.plan);
+            listener_diff::lacks(self.desired, (key, &wanted.source), (*field, why), self.plan);
         }
         !lacking.is_empty()
     }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use litemap::LiteMap;
 
 use super::access::Protection;
-use crate::plan::nlb::annotations::{Entry, Field, Name};
+use crate::plan::nlb::annotations::{Field, Name};
 use crate::plan::nlb::apply::SECURITY_GROUPS;
 use crate::plan::nlb::desired::{Desired, DesiredListener, NetworkModel};
 use crate::plan::nlb::diff::differing;
 use crate::plan::nlb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Observed, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Own, Plan};
-use crate::plan::service::annotations::{AnnotationName, Applies};
+use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::features;
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
 use crate::plan::service::listener_diff::{self, ListenerChanges, regroup};
@@ -135,9 +135,7 @@ impl Pass<'_> {
         ];
         let mut lacks = false;
         for (_, field, why) in table.into_iter().filter(|(needed, field, _)| *needed && !has(*field)) {
-            let annotation = Name::TABLE.iter().find(|entry| entry.applies == Applies::Field(Field::Listener(field)));
-            let name = annotation.map_or_else(|| field.to_string(), |entry: &Entry| entry.key.full());
-            listener_diff::lacks(self.desired, (key, &wanted.source), (name, why), self.plan);
+            listener_diff::lacks(self.desired, (key, &wanted.source), (Field::Listener(field), why), self.plan);
             lacks = true;
         }
         lacks
