@@ -10,7 +10,7 @@
 //! Lists that come in pages are read to their end, or not at all: half a list would look like things that went away.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt::Display;
 
 use super::actions::{Action, ReadAction, WriteAction};
@@ -20,6 +20,7 @@ use super::fault::{Fault, FaultKind};
 use super::rpc::RpcAnswer;
 use super::signing::Params;
 use crate::fence::Permit;
+use crate::plan::service::api_fields::{ApiField, FieldTable};
 
 /// More pages than any account has; a list that does not end is not a list.
 const MOST_PAGES: usize = 1000;
@@ -70,7 +71,7 @@ impl<'a> Request<'a> {
     }
 
     /// Adds attributes, by the names that they display.
-    pub(super) fn fields<F: Display>(self, fields: &BTreeMap<F, String>) -> Self {
+    pub(super) fn fields<F: ApiField + Display>(self, fields: &FieldTable<F>) -> Self {
         fields.iter().fold(self, |request, (field, value)| request.with(field.to_string(), value))
     }
 

@@ -129,11 +129,11 @@ impl Nlb {
     /// # Errors
     /// As any write.
     pub async fn set_instance(&self, permit: &Permit, id: &str, fields: &InstanceFields) -> Result<Answer, Fault> {
-        let Some(action) = fields.iter().find_map(|(field, value)| setter(*field, value)) else {
+        let Some(action) = fields.iter().find_map(|(field, value)| setter(field, value)) else {
             return Ok(Answer::default());
         };
         let mut request = self.change(permit, action, id);
-        for (field, value) in fields {
+        for (field, value) in fields.iter() {
             request = match field {
                 // The action says it.
                 InstanceField::Ipv6AddressType => request,
@@ -285,22 +285,21 @@ fn instance(body: Fields<'_>) -> Result<ObservedInstance, Mismatch> {
     if id.is_empty() {
         return Err(Mismatch("LoadBalancerId: expected an id, found nothing".into()));
     }
-    let value = |field: &InstanceField| {
+    let value = |field: InstanceField| {
         let (object, name) = match field.parameter().split_once('.') {
             Some((object, name)) => (body.object(object)?, name),
             None => (body, field.parameter()),
         };
-        let value = match field {
+        match field {
             InstanceField::CrossZone | InstanceField::DeleteProtection => {
-                object.flag(name)?.unwrap_or(false).to_string()
+                Ok(object.flag(name)?.unwrap_or(false).to_string())
             }
-            _ => object.text(name)?,
-        };
-        Ok((*field, value))
+            _ => object.text(name),
+        }
     };
     Ok(ObservedInstance {
         id,
-        fields: InstanceField::ALL.iter().map(value).collect::<Result<_, Mismatch>>()?,
+        fields: InstanceFields::all(value)?,
         dns_name: body.text("DNSName")?,
         status: body.text("LoadBalancerStatus")?,
         vpc_id: body.text("VpcId")?,

@@ -190,19 +190,19 @@ fn created(body: Fields<'_>) -> Result<CreatedInstance, Mismatch> {
 }
 
 fn instance(body: Fields<'_>) -> Result<ObservedInstance, Mismatch> {
-    let value = |field: &InstanceField| {
-        let text = body.text(field.parameter())?;
-        let value = match field {
+    let value = |field: InstanceField| {
+        let name = field.parameter();
+        let text = body.text(name)?;
+        Ok(match field {
             InstanceField::InternetChargeType => internet_charge_type(body.text("InternetChargeTypeAlias")?, text),
-            InstanceField::Bandwidth => body.number(field.parameter())?.to_string(),
+            InstanceField::Bandwidth => body.number(name)?.to_string(),
             InstanceField::DeleteProtection => on_off(text.eq_ignore_ascii_case("on")).to_owned(),
             _ => text,
-        };
-        Ok((*field, value))
+        })
     };
     Ok(ObservedInstance {
         id: body.text("LoadBalancerId")?,
-        fields: InstanceField::ALL.iter().map(value).collect::<Result<_, Mismatch>>()?,
+        fields: InstanceFields::all(value)?,
         vpc_id: body.text("VpcId")?,
         vswitch_id: body.text("VSwitchId")?,
         pending_charge: match body.text("HasReservedInfo")?.as_str() {

@@ -8,6 +8,7 @@ use crate::alibaba::tests::script::{Reply, cloud, permit};
 use crate::plan::clb::model::{CreateInstance, InstanceField, InstanceFields};
 use crate::plan::clb::model::{ListenerField, Protocol};
 use crate::plan::clb::observed::CertificateState;
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::model::{Backend, BackendKey, BackendKind};
 
 fn instances(total: usize, from: usize, to: usize) -> Reply {
@@ -48,9 +49,13 @@ async fn instances_are_found_by_one_tag_on_every_page() {
     let (cloud, script) = cloud([instances(120, 0, 100), instances(120, 99, 120)]);
     let found = cloud.slb.find_by_tag("k", "v").await.unwrap();
     assert_eq!(found.len(), 120, "the one that moved to the next page counts once");
-    assert_eq!(found[0].fields[&InstanceField::InternetChargeType], "paybytraffic", "lists have the word in the alias");
-    assert_eq!(found[0].fields[&InstanceField::Bandwidth], "5");
-    assert_eq!(found[0].fields[&InstanceField::DeleteProtection], "on");
+    assert_eq!(
+        found[0].fields.text(InstanceField::InternetChargeType),
+        "paybytraffic",
+        "lists have the word in the alias"
+    );
+    assert_eq!(found[0].fields.text(InstanceField::Bandwidth), "5");
+    assert_eq!(found[0].fields.text(InstanceField::DeleteProtection), "on");
     let seen = script.seen();
     assert_eq!(json_param(&seen[0], "Tags"), json!([{"TagKey": "k", "TagValue": "v"}]));
     assert_eq!((seen[1].param("PageNumber"), seen[1].param("PageSize")), (Some("2"), Some("100")));
@@ -78,13 +83,10 @@ async fn one_instance_is_read_and_only_the_one_asked_for() {
     ]);
     let found = cloud.slb.describe_instance("lb-1").await.unwrap();
     assert_eq!(
-        (found.fields[&InstanceField::InternetChargeType].as_str(), found.vswitch_id.as_str()),
+        (found.fields.text(InstanceField::InternetChargeType), found.vswitch_id.as_str()),
         ("paybybandwidth", "vsw-1")
     );
-    assert_eq!(
-        (found.fields[&InstanceField::IpVersion].as_str(), found.tags.get("k").unwrap().as_str()),
-        ("ipv4", "v")
-    );
+    assert_eq!((found.fields.text(InstanceField::IpVersion), found.tags.get("k").unwrap().as_str()), ("ipv4", "v"));
     assert_eq!(cloud.slb.describe_instance("lb-1").await.unwrap_err().kind, FaultKind::Transient);
     assert_eq!(cloud.slb.describe_instance("lb-1").await.unwrap_err().kind, FaultKind::Gone);
     let fault = cloud.slb.describe_instance("lb-1").await.unwrap_err();

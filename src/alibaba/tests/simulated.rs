@@ -32,6 +32,7 @@ use crate::plan::nlb::model::{
 use crate::plan::pvtz::diff::RecordRules;
 use crate::plan::pvtz::{RecordContent, RecordType};
 use crate::plan::route::entry::RouteItem;
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::model::{Backend, BackendKey, BackendKind};
 use crate::plan::service::settings::VSwitchChoice;
 
@@ -172,7 +173,7 @@ async fn load_balancer(cloud: &CloudClient) -> String {
     slb.untag(&permit, &id, &["owner".into()]).await.unwrap();
     let found = slb.describe_instance(&id).await.unwrap();
     assert_eq!(found.tags, LiteMap::from_iter([("extra".into(), "1".into())]));
-    assert_eq!(found.fields[&InstanceField::DeleteProtection], "on");
+    assert_eq!(found.fields.text(InstanceField::DeleteProtection), "on");
     assert!(cloud.vpc.describe_load_balancer_eips(&id).await.unwrap().is_empty());
     id
 }
@@ -291,8 +292,8 @@ async fn network_load_balancer(cloud: &CloudClient) -> String {
     let found = nlb.find_by_tag("owner", "me").await.unwrap().remove(0);
     assert_eq!(found, nlb.describe_instance(&id).await.unwrap(), "the list and the single answer say the same");
     assert_eq!((found.id.as_str(), found.zones[0].allocation_id.as_str()), (id.as_str(), "eip-1"));
-    assert_eq!(found.fields[&NetworkField::DeleteProtection], "true");
-    assert_eq!(found.fields[&NetworkField::ModificationProtection], "ConsoleProtection");
+    assert_eq!(found.fields.text(NetworkField::DeleteProtection), "true");
+    assert_eq!(found.fields.text(NetworkField::ModificationProtection), "ConsoleProtection");
     let set = async |field, value: &str| nlb.set_instance(&permit, &id, &[(field, value.to_owned())].into()).await;
     let both = [(NetworkField::Name, "renamed".into()), (NetworkField::CrossZone, "false".into())];
     nlb.set_instance(&permit, &id, &both.into()).await.unwrap();
@@ -301,7 +302,7 @@ async fn network_load_balancer(cloud: &CloudClient) -> String {
     set(NetworkField::Ipv6AddressType, "Intranet").await.unwrap();
     assert_eq!(set(NetworkField::Ipv6AddressType, "Intranet").await.unwrap_err().kind, FaultKind::Exists);
     nlb.attach_bandwidth_package(&permit, &id, "cbwp-1").await.unwrap();
-    assert_eq!(nlb.describe_instance(&id).await.unwrap().fields[&NetworkField::BandwidthPackage], "cbwp-1");
+    assert_eq!(nlb.describe_instance(&id).await.unwrap().fields.text(NetworkField::BandwidthPackage), "cbwp-1");
     nlb.detach_bandwidth_package(&permit, &id, "cbwp-1").await.unwrap();
     nlb.set_address_type(&permit, &id, "Intranet", &[]).await.unwrap();
     let named = [ZoneMapping { allocation_id: "eip-1".into(), ..zone("j", "vsw-j") }];
@@ -453,7 +454,7 @@ async fn network(cloud: &CloudClient) {
     let (deletion, modification) = (NetworkField::DeleteProtection, NetworkField::ModificationProtection);
     set([(deletion, "false".into()), (modification, "NonProtection".into())].into()).await;
     let fields = nlb.describe_instance(&id).await.unwrap().fields;
-    assert_eq!((fields[&deletion].as_str(), fields[&modification].as_str()), ("false", "NonProtection"));
+    assert_eq!((fields.text(deletion), fields.text(modification)), ("false", "NonProtection"));
     set([(modification, "ConsoleProtection".into())].into()).await;
     set([(deletion, "true".into())].into()).await;
     set([(deletion, "false".into())].into()).await;

@@ -183,7 +183,7 @@ fn created(wanted: &CreateInstance, made: &CreationAnswer) -> ObservedInstance {
         (InstanceField::MasterZone, placement.master_zone),
         (InstanceField::SlaveZone, placement.slave_zone),
     ];
-    fields.extend(known.into_iter().filter_map(|(field, value)| Some((field, value?))));
+    fields.extend(&known.into_iter().filter_map(|(field, value)| Some((field, value?))).collect());
     let in_vpc = fields.is(InstanceField::AddressType, "intranet") && !wanted.vswitch_ids.is_empty();
     for (field, usual) in [
         (InstanceField::Address, ""),
@@ -193,7 +193,7 @@ fn created(wanted: &CreateInstance, made: &CreationAnswer) -> ObservedInstance {
         (InstanceField::InternetChargeType, "paybytraffic"),
         (InstanceField::Bandwidth, "5120"),
     ] {
-        fields.entry(field).or_insert_with(|| usual.to_owned());
+        fields.or_insert(field, usual);
     }
     ObservedInstance {
         id: made.id.clone().unwrap_or_default(),
@@ -212,7 +212,7 @@ fn change_instance(instance: &mut ObservedInstance, operation: &Operation) {
             if fields.contains_key(&InstanceField::ChargeType) {
                 instance.fields.insert(InstanceField::Spec, BY_USE.to_owned());
             }
-            instance.fields.extend(fields.clone());
+            instance.fields.extend(fields);
         }
         Operation::Tag { tags } => instance.tags.extend(tags.clone()),
         Operation::Untag { keys } => instance.tags.retain(|key, _| !keys.contains(key)),

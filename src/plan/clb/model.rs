@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::plan::service::api_fields;
+use crate::plan::service::api_fields::FieldTable;
 use crate::plan::service::model::ListenerRef;
 use crate::plan::service::steps::Target;
 
@@ -287,7 +288,7 @@ impl InstanceField {
 }
 
 /// Values of attributes of an instance, all as text, spelled as the API spells them.
-pub type InstanceFields = BTreeMap<InstanceField, String>;
+pub type InstanceFields = FieldTable<InstanceField>;
 
 /// Where a load balancer is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

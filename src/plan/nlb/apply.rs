@@ -318,7 +318,7 @@ fn created(wanted: &CreateLoadBalancer, answer: &Answer) -> ObservedInstance {
         (InstanceField::Ipv6AddressType, if is_dual { "Intranet" } else { "" }),
         (InstanceField::IpVersion, "ipv4"),
     ] {
-        fields.entry(field).or_insert_with(|| usual.to_owned());
+        fields.or_insert(field, usual);
     }
     ObservedInstance {
         id: answer.id.clone().unwrap_or_default(),
@@ -333,7 +333,7 @@ fn created(wanted: &CreateLoadBalancer, answer: &Answer) -> ObservedInstance {
 
 fn change_instance(instance: &mut ObservedInstance, operation: &Operation) {
     match operation {
-        Operation::Own(Own::SetInstance(fields)) => instance.fields.extend(fields.clone()),
+        Operation::Own(Own::SetInstance(fields)) => instance.fields.extend(fields),
         Operation::Own(Own::SetAddressType { address_type, zones }) => {
             instance.fields.insert(InstanceField::AddressType, address_type.clone());
             for mapping in &mut instance.zones {
@@ -353,7 +353,7 @@ fn change_instance(instance: &mut ObservedInstance, operation: &Operation) {
             instance.fields.insert(InstanceField::BandwidthPackage, id.clone());
         }
         Operation::Own(Own::DetachBandwidthPackage { .. }) => {
-            instance.fields.remove(&InstanceField::BandwidthPackage);
+            instance.fields.insert(InstanceField::BandwidthPackage, String::new());
         }
         Operation::Tag { tags } => instance.tags.extend(tags.clone()),
         Operation::Untag { keys } => instance.tags.retain(|key, _| !keys.contains(key)),

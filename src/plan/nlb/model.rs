@@ -6,6 +6,7 @@ use std::fmt;
 use ipnet::IpNet;
 
 use crate::plan::service::api_fields;
+use crate::plan::service::api_fields::FieldTable;
 use crate::plan::service::model::ListenerRef;
 use crate::plan::service::operation::on_off;
 use crate::plan::service::steps::Target;
@@ -266,7 +267,7 @@ impl InstanceField {
 }
 
 /// Values of attributes of a load balancer, all as text.
-pub type InstanceFields = BTreeMap<InstanceField, String>;
+pub type InstanceFields = FieldTable<InstanceField>;
 /// Values of listener attributes, all as text.
 pub type ListenerFields = BTreeMap<ListenerField, String>;
 /// Values of group attributes, all as text.

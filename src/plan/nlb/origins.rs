@@ -37,9 +37,10 @@ fn instance(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name
 /// What the load balancer has, as annotations would say it.
 pub(super) fn found(it: &ObservedInstance) -> Vec<(Name, String)> {
     use InstanceField::{BandwidthPackage, CrossZone, IpVersion, Ipv6AddressType};
-    let mut fields = it.fields.clone();
-    fields.retain(|field, _| !matches!(field, BandwidthPackage | CrossZone | IpVersion | Ipv6AddressType));
-    shown(&fields).collect()
+    let is_told = |field: &InstanceField| !matches!(field, BandwidthPackage | CrossZone | IpVersion | Ipv6AddressType);
+    let told =
+        it.fields.iter().filter(|(field, _)| is_told(field)).map(|(field, value)| (field, value.clone())).collect();
+    shown(&told).collect()
 }
 
 fn shown(fields: &InstanceFields) -> impl Iterator<Item = (Name, String)> {

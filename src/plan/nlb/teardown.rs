@@ -120,7 +120,7 @@ fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan
     ];
     let protects = unprotected.into_iter().filter(|(field, on, _)| instance.fields.is(*field, on));
     let fields: InstanceFields = protects.map(|(field, _, off)| (field, off.to_owned())).collect();
-    if !fields.is_empty() {
+    if fields.iter().next().is_some() {
         plan.step(Own::SetInstance(fields), Target::Attribute("protection"), [], reason);
     }
     for (id, details) in observed.group_details.iter().filter(|(_, details)| owner.owns_tagged(&details.tags)) {

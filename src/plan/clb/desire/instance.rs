@@ -26,7 +26,7 @@ pub(super) fn desire(
     let create = create(annotations, owner, settings, (creation, zones_stated));
     let value = |(name, field)| Some((field, annotations.text(name)?));
     let mut fields: InstanceFields = INSTANCE.into_iter().filter_map(value).collect();
-    fields.entry(InstanceField::IpVersion).or_insert_with(|| "ipv4".to_owned());
+    fields.or_insert(InstanceField::IpVersion, "ipv4");
     let fixed = INSTANCE[..FIXED].iter().filter(|(_, field)| fields.contains_key(field));
     let fixed = fixed.map(|(name, field)| (annotations.key(*name), *field)).collect();
     DesiredInstance {

@@ -99,11 +99,12 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
         }
     }
     protection(desired, instance, plan);
-    for field in [Field::ModificationProtection, Field::Name] {
-        if let Some((wanted, found)) = differs(desired, instance, field) {
-            let found = if field == Field::Name { format!("{found:?}") } else { found.to_owned() };
-            set(plan, field.label(), [(field, wanted.to_owned())], &found);
-        }
+    if let Some((wanted, found)) = differs(desired, instance, Field::ModificationProtection) {
+        let field = Field::ModificationProtection;
+        set(plan, field.label(), [(field, wanted.to_owned())], found);
+    }
+    if let Some((wanted, found)) = differs(desired, instance, Field::Name) {
+        set(plan, Field::Name.label(), [(Field::Name, wanted.to_owned())], &format!("{found:?}"));
     }
     let wanted = &desired.instance;
     instance_diff::tags(desired, &instance.tags, &wanted.tags, &wanted.create.tags, plan);
@@ -137,10 +138,12 @@ fn fixed(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
 fn protection(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     let target = Field::DeleteProtection.label();
     let given_up = instance.tags.contains_key(UNPROTECTED_TAG);
-    let is_silent = !desired.instance.fields.contains_key(&Field::DeleteProtection);
     if let Some((wanted, found)) = differs(desired, instance, Field::DeleteProtection) {
         set(plan, target, [(Field::DeleteProtection, wanted.to_owned())], found);
-    } else if given_up && is_silent && !instance.fields.is(Field::DeleteProtection, "on") {
+    } else if given_up
+        && !desired.instance.fields.contains_key(&Field::DeleteProtection)
+        && !instance.fields.is(Field::DeleteProtection, "on")
+    {
         let operation = Own::SetInstance([(Field::DeleteProtection, "on".to_owned())].into());
         attribute(plan, target, operation, "the load balancer was about to be deleted");
     }
@@ -181,6 +184,9 @@ pub(super) fn ineffective(desired: &Desired, instance: Option<&ObservedInstance>
 
 fn ineffective_charge(desired: &Desired, instance: Option<&ObservedInstance>, plan: &mut Plan) {
     let (wanted, create) = (&desired.instance.fields, &desired.instance.create.fields);
+    if ![Field::Spec, Field::InternetChargeType, Field::Bandwidth].iter().any(|field| wanted.contains_key(field)) {
+        return;
+    }
     let known = instance.map_or(create, |it| &it.fields);
     let charge_types = [wanted, known, create].map(|fields| fields.text(Field::ChargeType));
     let charge_type = charge_types.into_iter().find(|text| !text.is_empty()).unwrap_or_default();

@@ -119,7 +119,7 @@ fn defaults_hold_where_the_service_is_silent() {
     }
     let group = |annotations| {
         let world = with(|it| it.resource_group_id = Some("rg-1".to_owned()), annotations);
-        world.desired().instance.create.fields[&InstanceField::ResourceGroup].clone()
+        world.desired().instance.create.fields.text(InstanceField::ResourceGroup).to_owned()
     };
     assert_eq!((group(&[]).as_str(), group(&[("resource-group-id", "rg-2")]).as_str()), ("rg-1", "rg-2"));
 }

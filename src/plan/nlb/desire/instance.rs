@@ -39,8 +39,7 @@ pub(super) fn desire(
     let create = create(annotations, owner, settings, (creation, &zones));
     let stated = |(name, field)| Some((field, annotations.text(name)?));
     let mut fields: InstanceFields = INSTANCE.into_iter().filter_map(stated).collect();
-    fields.entry(InstanceField::DeleteProtection).and_modify(|value| *value = (value == "on").to_string());
-    if !reused {
+    if fields.contains_key(&InstanceField::DeleteProtection) || !reused {
         // The controller itself switches it off before a deletion, which the user may take back.
         let made_with = create.fields.text(InstanceField::DeleteProtection).to_owned();
         fields.insert(InstanceField::DeleteProtection, made_with);

@@ -64,14 +64,14 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     ipv6(desired, instance, plan);
     bandwidth_package(desired, instance, plan);
     for (target, fields) in TOGETHER {
-        let (mut changed, mut reasons) = (InstanceFields::new(), Vec::new());
+        let (mut changed, mut reasons) = (InstanceFields::default(), Vec::new());
         for field in fields {
             let Some((wanted, found)) = differs(desired, instance, field) else { continue };
             let found = if field == Field::Name { format!("{found:?}") } else { field.shown(found).to_owned() };
             reasons.push(format!("{}: {found} now", key_of(field)));
             changed.insert(field, wanted.to_owned());
         }
-        if !changed.is_empty() {
+        if !reasons.is_empty() {
             attribute(plan, target, Own::SetInstance(changed), reasons.join(", "));
         }
     }

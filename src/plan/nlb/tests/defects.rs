@@ -13,6 +13,7 @@ use crate::plan::nlb::model::{GroupField, InstanceField, ListenerField, Listener
 use crate::plan::nlb::observed::{Answer, Observed, ObservedInstance, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Own, Step};
 use crate::plan::nlb::teardown::teardown_needs;
+use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::group_operation::{GroupOperation, RefusedBackends};
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::{Backend, BackendKey, GroupRef, ObservedGroup};
@@ -30,8 +31,7 @@ fn foreign_listener(cloud: &mut Cloud, port: u16) {
 
 /// N1
 fn protections(instance: &ObservedInstance) -> [&str; 2] {
-    [InstanceField::DeleteProtection, InstanceField::ModificationProtection]
-        .map(|field| instance.fields[&field].as_str())
+    [InstanceField::DeleteProtection, InstanceField::ModificationProtection].map(|field| instance.fields.text(field))
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn delete_protection_is_restored_as_marks_are() {
     cloud.instance().tags.clear();
     let plan = bring(&world, &mut cloud);
     assert_eq!(plan.steps.len(), 2, "{plan}");
-    assert_eq!(cloud.instance().fields[&InstanceField::DeleteProtection], "true");
+    assert_eq!(cloud.instance().fields.text(InstanceField::DeleteProtection), "true");
     assert!(cloud.instance().tags.contains_key(MARK_TAG));
 }
 
