@@ -52,8 +52,11 @@ pub enum Command {
     /// Reads the cluster and the cloud, and prints what a reconcile would do now; writes nothing. Exit code 0 if there is
     /// nothing to do, 2 if there is, 3 if the object does not exist or no controller is responsible, 1 on an error.
     Plan {
-        /// Only this object: `NAMESPACE/NAME` of a Service, `node/NAME`, or `pv/NAME` of a PersistentVolume.
+        /// Only this object: `NAMESPACE/NAME` or `svc/NAME` of a Service, `node/NAME`, or `pv/NAME` of a PersistentVolume.
         object: Option<ObjectArg>,
+        /// The namespace of `svc/NAME`; that of the kubeconfig's context unless stated.
+        #[arg(long, short, value_name = "NAMESPACE", default_value = "", hide_default_value = true)]
+        namespace: String,
         /// How to print the plan.
         #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
         output: OutputFormat,
@@ -61,8 +64,12 @@ pub enum Command {
     /// Explains the state of one object: the responsible controller, the leader, desired and observed state, what is missing,
     /// events and what to do; writes nothing. Exit codes as of `plan`.
     Explain {
-        /// `NAMESPACE/NAME` of a Service, `node/NAME`, `pv/NAME` of a PersistentVolume, or `route/CIDR` of a node's pods.
+        /// `NAMESPACE/NAME` or `svc/NAME` of a Service, `node/NAME`, `pv/NAME` of a PersistentVolume, or `route/CIDR` of a node's
+        /// pods.
         object: ExplainArg,
+        /// The namespace of `svc/NAME`; that of the kubeconfig's context unless stated.
+        #[arg(long, short, value_name = "NAMESPACE", default_value = "", hide_default_value = true)]
+        namespace: String,
         /// How to print it.
         #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
         output: OutputFormat,
@@ -249,8 +256,19 @@ pub enum OutputFormat {
 pub struct ObjectArg {
     /// What it is.
     pub kind: PlannedKind,
-    /// Which one.
+    /// Which one; a Service without its namespace is completed by [`ObjectArg::within`].
     pub key: ObjectKey,
+}
+
+impl ObjectArg {
+    /// The same, in this namespace if it is a Service without one.
+    #[must_use]
+    pub fn within(mut self, namespace: &str) -> Self {
+        if self.kind == PlannedKind::Service && self.key.namespace.is_empty() {
+            self.key.namespace = namespace.to_owned();
+        }
+        self
+    }
 }
 
 impl fmt::Display for ObjectArg {
@@ -275,12 +293,15 @@ impl FromStr for ObjectArg {
             ["persistentvolume" | "persistentvolumes" | "pv", name] if !name.is_empty() => {
                 Ok(Self { kind: PlannedKind::Volume, key: ObjectKey::cluster(*name) })
             }
+            ["service" | "services" | "svc", name] if !name.is_empty() => {
+                Ok(Self { kind: PlannedKind::Service, key: ObjectKey::cluster(*name) })
+            }
             ["service" | "services" | "svc", namespace, name] | [namespace, name]
                 if !namespace.is_empty() && !name.is_empty() =>
             {
                 Ok(Self { kind: PlannedKind::Service, key: ObjectKey::new(*namespace, *name) })
             }
-            _ => Err("write NAMESPACE/NAME for a Service, node/NAME for a node, or pv/NAME for a PersistentVolume"
+            _ => Err("write NAMESPACE/NAME or svc/NAME for a Service, node/NAME for a node, or pv/NAME for a PersistentVolume"
                 .to_owned()),
         }
     }
@@ -386,7 +407,10 @@ mod tests {
     fn objects_are_services_or_nodes() {
         let service = ObjectArg { kind: PlannedKind::Service, key: ObjectKey::new("shop", "web") };
         assert_eq!("shop/web".parse(), Ok(service.clone()));
-        assert_eq!("svc/shop/web".parse(), Ok(service));
+        assert_eq!("svc/shop/web".parse(), Ok(service.clone()));
+        let short: ObjectArg = "svc/web".parse().unwrap();
+        assert_eq!(short.clone().within("").within("shop"), service);
+        assert_eq!(short.within("shop").within("other"), service, "what was stated first counts");
         assert_eq!("node/n1".parse(), Ok(ObjectArg { kind: PlannedKind::Node, key: ObjectKey::cluster("n1") }));
         for text in ["web", "a/b/c", "/web", ""] {
             assert!(text.parse::<ObjectArg>().unwrap_err().contains("NAMESPACE/NAME"), "{text}");

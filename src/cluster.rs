@@ -305,6 +305,12 @@ impl Cluster {
         found.map(decode::volume).transpose().map_err(|error| WriteFault::unreadable(&error))
     }
 
+    /// The namespace of the kubeconfig's context, or of this pod.
+    #[must_use]
+    pub fn default_namespace(&self) -> String {
+        self.inner.requests.client().default_namespace().to_owned()
+    }
+
     /// Reads one pod from the API server itself; pods are never watched. `None` if it does not exist.
     ///
     /// # Errors

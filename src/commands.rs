@@ -7,6 +7,7 @@ mod connect;
 mod doctor;
 mod explain;
 mod gc;
+mod kubectl;
 mod kubelet_args;
 mod lint;
 mod manifest;
@@ -30,7 +31,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::app;
 use crate::cli::{Cli, Command, DEFAULT_CONFIG, OutputFormat, SourceArgs};
 use crate::cluster;
-use crate::config::{self, Config, ConfigReport, ConfigSource, Loaded, Origin};
+use crate::config::{self, Config, ConfigReport, Loaded, Origin};
 use crate::controllers::registry::CATALOG;
 use crate::plan::service::annotations::reference::{introduction, spec_fields, tables};
 use crate::plan::{clb, nlb};
@@ -113,9 +114,14 @@ fn execute(cli: Cli) -> CommandResult {
             Ok(ended.map(|()| Ended::Done)?)
         }
         Command::Check { cluster } => check::run(&load(source)?, cluster),
-        Command::Plan { object, output } => plan::run(&load(source)?.config, object.as_ref(), output),
-        Command::Explain { object, output } => explain::run(&load(source)?.config, &origin(source), &object, output),
-        Command::Doctor { output, bundle } => doctor::run(load(source), output, bundle.as_deref()),
+        Command::Plan { object, namespace, output } => {
+            plan::run(&load(source)?.config, object.map(|object| object.within(&namespace)), output)
+        }
+        Command::Explain { object, namespace, output } => {
+            let origin = in_use(source)?;
+            explain::run(&load_from(&origin)?.config, &origin, (&object, &namespace), output)
+        }
+        Command::Doctor { output, bundle } => doctor::run(load_from(&in_use(source)?), output, bundle.as_deref()),
         Command::Gc { delete, ids, after, output } => {
             let deletion =
                 delete.then(|| gc::Deletion { ids: ids.into_iter().collect(), pause: Duration::from_secs(after) });
@@ -177,22 +183,51 @@ fn origin(source: &SourceArgs) -> Origin {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect(),
         overrides: source.set.clone(),
+        text: None,
     }
 }
 
-fn load(source: &SourceArgs) -> Result<Loaded, ConfigReport> {
-    config::load(&origin(source), &CATALOG)
+/// Where the configuration is: for kubectl's plugin in the cluster, unless there is a file.
+fn in_use(source: &SourceArgs) -> Result<Origin, CommandError> {
+    let origin = origin(source);
+    if !kubectl::is_caller() || has_file(source) {
+        return Ok(origin);
+    }
+    Ok(Origin { text: Some(kubectl::configuration(&elsewhere(&origin)?)?), path: kubectl::PLACE.into(), ..origin })
+}
+
+fn load_from(origin: &Origin) -> Result<Loaded, ConfigReport> {
+    let mut loaded = config::load(origin, &CATALOG)?;
+    if origin.text.is_some() {
+        loaded.config.kubernetes = elsewhere(origin)?.kubernetes;
+    }
+    Ok(loaded)
+}
+
+/// How the cluster is reached from where its configuration is none of the machine: only the arguments say so.
+fn elsewhere(origin: &Origin) -> Result<Config, ConfigReport> {
+    let mut origin = Origin { environment: [].into(), ..origin.clone() };
+    origin.overrides.retain(|set| set.starts_with("kubernetes."));
+    without_file(origin)
+}
+
+fn load(source: &SourceArgs) -> Result<Loaded, CommandError> {
+    Ok(load_from(&in_use(source)?)?)
 }
 
 /// The configuration; what holds without one if there is no file where it is looked for by itself.
 fn optional_config(source: &SourceArgs) -> Result<Config, ConfigReport> {
-    if source.config != Path::new(DEFAULT_CONFIG) || source.config.exists() {
-        return Ok(load(source)?.config);
-    }
-    let Origin { path, environment, overrides } = origin(source);
-    let text =
-        "controllers = [\"*\"]\n[cloud]\ncluster_id = \"any\"\n[route]\ncluster_cidrs = [\"10.0.0.0/8\"]\n".to_owned();
-    config::check(&ConfigSource { path, text, environment, overrides, ..ConfigSource::default() }, &CATALOG)
+    let origin = origin(source);
+    if has_file(source) { Ok(load_from(&origin)?.config) } else { without_file(origin) }
+}
+
+fn has_file(source: &SourceArgs) -> bool {
+    source.config != Path::new(DEFAULT_CONFIG) || source.config.exists()
+}
+
+fn without_file(origin: Origin) -> Result<Config, ConfigReport> {
+    let text = "controllers = [\"*\"]\n[cloud]\ncluster_id = \"any\"\n[route]\ncluster_cidrs = [\"10.0.0.0/8\"]\n";
+    Ok(config::load(&Origin { text: Some(text.to_owned()), ..origin }, &CATALOG)?.config)
 }
 
 fn runtime() -> io::Result<Runtime> {

@@ -1,10 +1,8 @@
 //! `check`: the configuration, and with `--cluster` whether it fits the pod network.
 
 use super::{CommandError, CommandResult, connect, print, runtime};
-use crate::cluster::Cluster;
 use crate::config::{Config, Loaded};
 use crate::controllers::route;
-use crate::telemetry::tasks::Tasks;
 
 pub(super) fn run(loaded: &Loaded, asks_cluster: bool) -> CommandResult {
     if asks_cluster {
@@ -14,8 +12,7 @@ pub(super) fn run(loaded: &Loaded, asks_cluster: bool) -> CommandResult {
 }
 
 async fn fits_cluster(config: &Config) -> Result<(), CommandError> {
-    let cluster = Cluster::connect(&config.kubernetes, &Tasks::default()).await.map_err(CommandError::new)?;
-    connect::ready(&cluster).await?;
+    let cluster = connect::connect_cluster(config).await?;
     if !config.controllers.contains(route::NAME) {
         return Ok(());
     }

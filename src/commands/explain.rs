@@ -68,7 +68,12 @@ struct Declined {
     reason: String,
 }
 
-pub(super) fn run(config: &Config, origin: &Origin, object: &ExplainArg, output: OutputFormat) -> CommandResult {
+pub(super) fn run(
+    config: &Config,
+    origin: &Origin,
+    object: (&ExplainArg, &str),
+    output: OutputFormat,
+) -> CommandResult {
     let explanation = runtime()?.block_on(explain(config, origin, object));
     print_findings(output, &explanation.to_text(), &explanation)?;
     Ok(explanation.ended())
@@ -85,13 +90,16 @@ pub(super) async fn unmanaged(
     Ok(explanation.managed_by.is_empty().then(|| explanation.summarise()))
 }
 
-async fn explain(config: &Config, origin: &Origin, object: &ExplainArg) -> Explanation {
+/// The object, and the namespace that is stated beside it.
+async fn explain(config: &Config, origin: &Origin, (object, namespace): (&ExplainArg, &str)) -> Explanation {
     let is_elected = config.leader_election.enabled;
     let mut it = Explanation { object: object.to_string(), is_elected, ..Explanation::default() };
     match connect_cluster(config).await {
         Ok(cluster) => {
             let object = match object {
-                ExplainArg::Object(object) => Some(object.clone()),
+                ExplainArg::Object(object) => {
+                    Some(object.clone().within(namespace).within(&cluster.default_namespace()))
+                }
                 ExplainArg::Route(cidr) => node_with(&cluster, cidr).await,
             };
             let Some(object) = object else {

@@ -56,7 +56,7 @@ struct WholePlan {
     not_managed: Option<String>,
 }
 
-pub(super) fn run(config: &Config, only: Option<&ObjectArg>, output: OutputFormat) -> CommandResult {
+pub(super) fn run(config: &Config, only: Option<ObjectArg>, output: OutputFormat) -> CommandResult {
     let plan = runtime()?.block_on(plan(config, only))?;
     print_findings(output, &plan.to_text(), &plan)?;
     if plan.not_managed.is_some() {
@@ -69,17 +69,18 @@ pub(super) fn run(config: &Config, only: Option<&ObjectArg>, output: OutputForma
     })
 }
 
-async fn plan(config: &Config, only: Option<&ObjectArg>) -> Result<WholePlan, CommandError> {
+async fn plan(config: &Config, only: Option<ObjectArg>) -> Result<WholePlan, CommandError> {
     let clients = connect(config).await?;
+    let only = only.map(|object| object.within(&clients.cluster.default_namespace()));
     let (mut plan, mut calls) = (WholePlan::default(), BTreeMap::new());
-    if let Some(object) = only {
+    if let Some(object) = &only {
         plan.not_managed = unmanaged(&clients.cluster, config, object).await?.map(|why| format!("{object} {why}"));
         if plan.not_managed.is_some() {
             return Ok(plan);
         }
     }
-    for controller in registry::running(config).filter(|row| only.is_none_or(|only| only.kind == row.object)) {
-        let key = only.map(|only| &only.key);
+    for controller in registry::running(config).filter(|row| only.as_ref().is_none_or(|only| only.kind == row.object)) {
+        let key = only.as_ref().map(|only| &only.key);
         match (controller.preview)(&clients, config, key).await {
             Ok(Previewed { mut lines, .. }) => {
                 let name = key.map(ToString::to_string);

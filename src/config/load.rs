@@ -31,6 +31,14 @@ pub struct Origin {
     pub environment: BTreeMap<String, String>,
     /// Arguments of the form `section.key=value`.
     pub overrides: Vec<String>,
+    /// What the file holds, if it is none of this machine.
+    pub text: Option<String>,
+}
+
+impl Origin {
+    fn read(&self) -> Result<String, FileFault> {
+        self.text.clone().map_or_else(|| read(&self.path).map(|(text, _)| text), Ok)
+    }
 }
 
 impl std::fmt::Debug for Origin {
@@ -72,15 +80,15 @@ pub fn load(origin: &Origin, catalog: &Catalog) -> Result<Loaded, ConfigReport> 
 /// holds, and if the file cannot be read.
 #[must_use]
 pub fn stated(origin: &Origin, catalog: &Catalog, key: &str) -> Option<String> {
-    let Origin { path, environment, overrides } = origin.clone();
-    let (text, _) = read(&path).ok()?;
+    let text = origin.read().ok()?;
+    let Origin { path, environment, overrides, .. } = origin.clone();
     let source = ConfigSource { path, text, environment, overrides, files: BTreeMap::new() };
     Checker::new(&source, catalog).stated(key)
 }
 
 pub(super) fn attempt(origin: &Origin, catalog: &Catalog) -> Attempt {
-    let text = match read(&origin.path) {
-        Ok((text, _)) => text,
+    let text = match origin.read() {
+        Ok(text) => text,
         Err(fault) => {
             let message = format!("the configuration file {} {fault}", origin.path.display());
             let help = matches!(fault, FileFault::Missing).then(|| "name the file with --config".to_owned());

@@ -361,7 +361,7 @@ mod tests {
     }
 
     fn origin(path: PathBuf) -> Origin {
-        Origin { path, environment: BTreeMap::new(), overrides: Vec::new() }
+        Origin { path, environment: BTreeMap::new(), overrides: Vec::new(), text: None }
     }
 
     fn text(cluster: &str) -> String {

@@ -269,9 +269,11 @@ fn a_shell_and_kubectl_understand_every_command_line() {
     let kubectl = String::from_utf8(kubectl.stdout).unwrap();
     let judge =
         if kubectl.is_empty() { ":".to_owned() } else { format!("{} \"${{words[@]}}\" --help", kubectl.trim()) };
-    // Help is asked for before `--`, behind which the words are not kubectl's; oc has the same commands.
+    let program = env!("CARGO_BIN_EXE_alicloud-ccm");
+    // Its plugin is this program. Help is asked for before `--`, behind which the words are not kubectl's; oc has the same commands.
     let shell = format!(
-        "set -eo pipefail; PATH=/nowhere EDITOR=editor\ncommand_not_found_handle() {{ :; }}\nkubectl() {{\n  local word words=()\n  \
+        "set -eo pipefail; PATH=/nowhere EDITOR=editor\ncommand_not_found_handle() {{ :; }}\nkubectl() {{\n  \
+         if [ \"$1\" = alicloud ]; then shift; {program} \"$@\" --help >/dev/null; return; fi\n  local word words=()\n  \
          for word; do [ \"$word\" = -- ] && break; words+=(\"$word\"); done\n  {judge} >/dev/null\n}}\noc() {{ kubectl \"$@\"; }}\n"
     );
     let mut tried = 0;

@@ -38,6 +38,7 @@ mod in_process;
 mod invariants;
 mod isolation;
 mod kinds;
+mod kubectl;
 mod kubernetes_versions;
 mod language;
 mod lasting_troubles;

@@ -156,7 +156,10 @@ async fn live(tool: &Tool) {
     // Versions before 253 do not know this type, and keep the one of the line before.
     let complaints: Vec<_> = judged.lines().filter(|line| line.contains("alicloud-ccm.service")).collect();
     assert!(complaints.iter().all(|line| line.contains("ignoring: notify-reload")), "{complaints:?}");
-    let untouched = machine.run("/usr/bin/alicloud-ccm check");
+    for (typed, candidate) in [("expl", "explain"), ("plan --out", "--output"), ("rbac --kubec", "--kubeconfig")] {
+        assert_eq!(machine.must(&format!("kubectl_complete-alicloud {typed}")), format!("{candidate}\n:4\n"));
+    }
+    let untouched = machine.run("kubectl-alicloud check");
     assert_eq!(untouched.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&untouched.stderr).contains("change-me"));
 
@@ -198,7 +201,7 @@ async fn live(tool: &Tool) {
 
     machine.must(&format!("{} alicloud-ccm", tool.remove));
     assert_eq!(machine.property("ActiveState"), "inactive");
-    assert!(!machine.path("/usr/bin/alicloud-ccm").exists());
+    machine.must("test -z \"$(ls /usr/bin | grep alicloud)\"");
     assert!(!machine.run("systemctl is-enabled alicloud-ccm").status.success());
     assert_eq!(machine.must(&format!("cat {FOLDER}/{}", tool.kept)), config);
     machine.must(&format!("test -e {FOLDER}/kubeconfig && id alicloud-ccm"));

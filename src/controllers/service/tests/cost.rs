@@ -93,7 +93,7 @@ impl World {
         population::endpoints(&testbed, &key(0).name, &all).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = testbed.write_config(folder.path(), &["service"], "").unwrap();
-        let origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new() };
+        let origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new(), text: None };
         let mut config = load(&origin, &registry::CATALOG).unwrap().config;
         config.cloud.quotas.insert("*".to_owned(), u32::MAX);
         let cloud = Arc::new(Cloud {

@@ -1,0 +1,108 @@
+//! The program as a plugin of kubectl: on a machine with a kubeconfig and nothing else.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::harness::{ALL, HASTE, World};
+
+/// Runs `kubectl alicloud` with these arguments; what it prints, and its exit code.
+async fn plugin(world: &World, arguments: &[&str]) -> (String, Option<i32>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm"));
+    command.arg0("/home/me/bin/kubectl-alicloud").env_clear().args(arguments);
+    command.env("KUBECONFIG", world.folder().join("kubeconfig"));
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    (String::from_utf8([output.stdout, output.stderr].concat()).unwrap(), output.status.code())
+}
+
+/// A cluster with a Service, whose pods have this configuration.
+async fn world() -> World {
+    let world = World::new(ALL, HASTE).await;
+    world.testbed.join(1);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+    world
+}
+
+/// The ConfigMap of the manifests, with what pods need and nobody else can use.
+fn install(world: &World) {
+    let text = std::fs::read_to_string(world.config()).unwrap();
+    let text = text.replace("kubeconfig = \"kubeconfig\"", "server = \"https://127.0.0.1:1\"");
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "alicloud-ccm", "namespace": "kube-system"},
+        "data": {"alicloud-ccm.toml": text},
+    });
+    world.testbed.cluster.create(object).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configuration_of_the_cluster_is_used_where_there_is_no_file() {
+    let world = world().await;
+    let (said, code) = plugin(&world, &["explain", "svc/web"]).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the cluster has no kube-system/alicloud-ccm/alicloud-ccm.toml"), "{said}");
+
+    install(&world);
+    let (said, code) = plugin(&world, &["explain", "svc/web"]).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("access-key-secret") && said.contains("kube-system/alicloud-ccm/alicloud-ccm.toml:"),
+        "{said}"
+    );
+
+    let file = world.folder().join("access-key-secret");
+    let key = ["--set", &format!("cloud.credentials.access_key_secret_file={}", file.display())];
+    let with_key = |arguments: &[&'static str]| [arguments, &key.map(|text| text.to_owned().leak() as &str)].concat();
+    let (page, code) = plugin(&world, &with_key(&["explain", "svc/web"])).await;
+    assert!(page.starts_with("Service default/web"), "{page}");
+    assert!(page.contains("create load balancer") && page.contains("no replica leads"), "{page}");
+    assert_eq!(code, Some(2), "{page}");
+    let (plan, code) = plugin(&world, &with_key(&["plan", "svc/web", "-n", "default"])).await;
+    assert!(plan.contains("service default/web") && code == Some(2), "{plan}");
+    let (plan, code) = plugin(&world, &with_key(&["plan", "svc/web", "--namespace", "shop"])).await;
+    assert_eq!((plan.as_str(), code), ("Service shop/web does not exist in the cluster.\n", Some(3)));
+    let (page, _) = plugin(&world, &with_key(&["doctor"])).await;
+    assert!(page.contains("kube-system/alicloud-ccm/alicloud-ccm.toml is right"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_is_looked_for_in_the_namespace_of_the_context() {
+    let world = world().await;
+    install(&world);
+    let kubeconfig =
+        world.testbed.cluster.kubeconfig().replace("user: sim }\ncurrent", "user: sim, namespace: shop }\ncurrent");
+    assert!(kubeconfig.contains("shop"));
+    std::fs::write(world.folder().join("kubeconfig"), kubeconfig).unwrap();
+    let key =
+        format!("cloud.credentials.access_key_secret_file={}", world.folder().join("access-key-secret").display());
+    let (page, _) = plugin(&world, &["explain", "svc/web", "--set", &key]).await;
+    assert!(page.starts_with("Service shop/web"), "{page}");
+    let (page, _) = plugin(&world, &["explain", "svc/web", "-n", "default", "--set", &key]).await;
+    assert!(page.starts_with("Service default/web"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_needs_no_cluster_asks_none() {
+    let world = world().await;
+    world.testbed.cluster.go_away().await;
+    for command in [&["version"][..], &["events"], &["lint", "docs/examples/nginx.yaml"]] {
+        let (said, code) = plugin(&world, command).await;
+        assert_eq!(code, Some(0), "{command:?}: {said}");
+    }
+}
+
+#[test]
+fn the_manifest_for_krew_is_filled_in_by_the_release() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let workflow = std::fs::read_to_string(format!("{root}/.github/workflows/release.yml")).unwrap();
+    let manifest = std::fs::read_to_string(format!("{root}/deploy/krew/alicloud.yaml")).unwrap();
+    for word in ["OWNER/NAME", "VERSION", "SHA256_X86_64", "SHA256_AARCH64"] {
+        assert!(manifest.contains(word) && workflow.contains(&format!("s#{word}#")), "{word}");
+    }
+    let plugin = &crate::permissions::documents(&manifest)[0];
+    assert_eq!((&plugin["kind"], &plugin["metadata"]["name"]), (&json!("Plugin"), &json!("alicloud")));
+    for (platform, architecture) in plugin["spec"]["platforms"].as_array().unwrap().iter().zip(["x86_64", "aarch64"]) {
+        let archive = format!("alicloud-ccm-VERSION-{architecture}.tar.gz");
+        assert!(platform["uri"].as_str().unwrap().ends_with(&archive), "{platform}");
+    }
+}
