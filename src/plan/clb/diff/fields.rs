@@ -1,6 +1,7 @@
 //! Attributes of listeners: which differ, and what is sent.
 
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields, Protocol, field_counts};
+use crate::plan::service::api_fields::FieldValues as _;
 
 /// Attributes for a request that makes a listener.
 pub(super) fn for_creation(
@@ -40,43 +41,33 @@ pub(in crate::plan::clb) fn for_change(
     switched(fields)
 }
 
+/// Attributes that another one needs when it has this value, and why. Without that value they are not sent.
+const DEPENDENT: [(Field, Field, &str, &str); 6] = [
+    (Field::AclId, Field::AclStatus, "on", "access control needs a list"),
+    (Field::AclType, Field::AclStatus, "on", "access control needs `white` or `black`"),
+    (Field::ConnectionDrainTimeout, Field::ConnectionDrain, "on", "connection drain needs a timeout"),
+    (Field::StickySessionType, Field::StickySession, "on", "sticky sessions need `insert` or `server`"),
+    (Field::CookieTimeout, Field::StickySessionType, "insert", "inserted cookies need a timeout"),
+    (Field::Cookie, Field::StickySessionType, "server", "`server` needs the name of the cookie"),
+];
+
 /// Without the attributes of features that are off.
 fn switched(mut fields: ListenerFields) -> ListenerFields {
-    let is = |fields: &ListenerFields, field, value: &str| fields.get(&field).is_some_and(|found| found == value);
-    if !is(&fields, Field::AclStatus, "on") {
-        fields.remove(&Field::AclId);
-        fields.remove(&Field::AclType);
-    }
-    if !is(&fields, Field::ConnectionDrain, "on") {
-        fields.remove(&Field::ConnectionDrainTimeout);
-    }
-    let sticky = is(&fields, Field::StickySession, "on");
-    if !sticky {
-        fields.remove(&Field::StickySessionType);
-    }
-    if !sticky || !is(&fields, Field::StickySessionType, "insert") {
-        fields.remove(&Field::CookieTimeout);
-    }
-    if !sticky || !is(&fields, Field::StickySessionType, "server") {
-        fields.remove(&Field::Cookie);
+    for (field, switch, value, _) in DEPENDENT {
+        if !fields.is(switch, value) {
+            fields.remove(&field);
+        }
     }
     fields
 }
 
 /// The attributes that a request lacks, with the reasons.
 pub(super) fn lacking(protocol: Protocol, fields: &ListenerFields) -> Vec<(Field, &'static str)> {
-    let on = |field: Field, value: &str| fields.get(&field).is_some_and(|found| found == value);
-    let table = [
-        (protocol == Protocol::Https, Field::ServerCertificateId, "HTTPS listeners need a certificate"),
-        (on(Field::AclStatus, "on"), Field::AclId, "access control needs a list"),
-        (on(Field::AclStatus, "on"), Field::AclType, "access control needs `white` or `black`"),
-        (on(Field::ConnectionDrain, "on"), Field::ConnectionDrainTimeout, "connection drain needs a timeout"),
-        (on(Field::StickySession, "on"), Field::StickySessionType, "sticky sessions need `insert` or `server`"),
-        (on(Field::StickySessionType, "insert"), Field::CookieTimeout, "inserted cookies need a timeout"),
-        (on(Field::StickySessionType, "server"), Field::Cookie, "`server` needs the name of the cookie"),
-    ];
-    let lacks = |(needed, field, _): &(bool, Field, _)| *needed && !fields.contains_key(field);
-    table.into_iter().filter(lacks).map(|(_, field, why)| (field, why)).collect()
+    let certificate = (Field::ServerCertificateId, "HTTPS listeners need a certificate");
+    let needed = DEPENDENT.into_iter().filter(|(_, switch, value, _)| fields.is(*switch, value));
+    let needed = needed.map(|(field, _, _, why)| (field, why));
+    let all = Some(certificate).filter(|_| protocol == Protocol::Https).into_iter().chain(needed);
+    all.filter(|(field, _)| !fields.contains_key(field)).collect()
 }
 
 /// Wanted attributes that differ and count.
