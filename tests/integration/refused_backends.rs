@@ -180,6 +180,26 @@ fn each_port_of_a_new_service_is_served_within_seconds() {
     }
 }
 
+#[test]
+fn nodes_that_serve_another_service_are_added_to_a_new_one_first() {
+    for kind in Kind::BOTH {
+        on_a_clock_of_its_own(0, async move {
+            let testbed = testbed_of(6, |number| format!("i-play-{}-gone-{number}", number % 6 + 1)).await;
+            let _product = Product::start(&testbed, &["service", "nlb"], MORE);
+            // Only nodes with a pod of its own are its backends, so that it knows nothing of the others.
+            kind.expose(&testbed, "web", &[80], &[1, 2, 3, 4, 5, 6]);
+            until("it is served", 4 * SOON, || has_address(kind, &testbed, "web")).await;
+            refused(&testbed);
+            expose(kind, &testbed, "late");
+            until("the next one is served", 4 * SOON, || {
+                has_address(kind, &testbed, "late") && all_hold(kind, &testbed, 2, &[1, 2, 3, 4, 5, 6])
+            })
+            .await;
+            assert!(refused(&testbed) <= 3, "{kind:?}");
+        });
+    }
+}
+
 /// A new Service is served by six nodes within this time, and no listener leads to nothing meanwhile.
 async fn served(kind: Kind, testbed: &Testbed, (name, ports): (&str, &[u16]), (within, what): (Duration, &str)) {
     let count = kind.groups(testbed).len() + ports.len();

@@ -340,6 +340,7 @@ impl<P: Product> Engine<P> {
                 },
                 stocked: stocked(prepared.goal.facts().groups, sighting.observed.groups()),
                 most_refused: if is_new { 1 } else { REFUSED_IN_A_RUN },
+                others: Some(&self.preparer.states),
             };
             let before = Inventory::of(&*sighting.observed);
             execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -13,9 +14,11 @@ use tracing::info;
 
 use super::product::{CreationToken, Product, Write};
 use super::refusals::RefusedCall;
+use super::state::States;
 use crate::alibaba::{Fault, FaultKind, Priority, Purpose};
 use crate::fence::{Fence, NotLeading, WRITE_TIME};
 use crate::plan::service::group_operation::{RefusedBackends, Room};
+use crate::plan::service::model::Backend;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::operation::{Operation, OperationModel};
 use crate::plan::service::steps::{Step, Target};
@@ -109,6 +112,8 @@ pub(crate) struct Executor<'a, P: Product> {
     pub(crate) most_refused: usize,
     /// Server groups that may lose what is not wanted although others cannot be added.
     pub(crate) stocked: BTreeSet<Target>,
+    /// What is known of other Services.
+    pub(super) others: Option<&'a States<P::Observed>>,
 }
 
 impl<P: Product> Executor<'_, P> {
@@ -159,7 +164,8 @@ impl<P: Product> Executor<'_, P> {
                     }
                     let adds = step.operation.adds().to_vec();
                     queue.refusals += usize::from(is_addition);
-                    match queue.refused(step, fault.kind, is_bare) {
+                    let proven = if adds.len() > 1 { self.proven(&adds, observed) } else { BTreeSet::new() };
+                    match queue.refused(step, fault.kind, is_bare, &proven) {
                         Refused::Retried => {}
                         Refused::Step => execution.failures.refused.push((line, fault)),
                         Refused::Backends => execution.refused_backends.push(RefusedCall { backends: adds, fault }),
@@ -172,6 +178,12 @@ impl<P: Product> Executor<'_, P> {
             .refused
             .extend(queue.without_room.into_iter().map(|step| (step.to_string(), no_room(&step))));
         execution
+    }
+
+    /// Of these servers, those that are in a server group of ours: here or of another Service.
+    fn proven(&self, backends: &[Backend], observed: &P::Observed) -> BTreeSet<Arc<str>> {
+        let elsewhere = self.others.map(|states| states.members_among(backends)).unwrap_or_default();
+        elsewhere.into_iter().chain(members(observed).cloned()).collect()
     }
 
     async fn perform(&self, operation: &Operation<P::Model>, observed: &P::Observed) -> Result<P::Answer, Fault> {
@@ -247,7 +259,8 @@ impl<'a, M: OperationModel> StepQueue<'a, M> {
     }
 
     /// Decides what a refused step means for the rest. A group that is bare is best served by any one backend, soon.
-    fn refused(&mut self, step: Step<M>, kind: FaultKind, is_bare: bool) -> Refused {
+    /// What is `proven` to be taken elsewhere goes first.
+    fn refused(&mut self, step: Step<M>, kind: FaultKind, is_bare: bool, proven: &BTreeSet<Arc<str>>) -> Refused {
         // Without the permission to change backends, parts are refused as well.
         if is_out_of_order(kind) || (kind == FaultKind::Denied && step.operation.backends_of().is_some()) {
             self.keep_back(step);
@@ -278,8 +291,16 @@ impl<'a, M: OperationModel> StepQueue<'a, M> {
         let is_denied = adds && kind == FaultKind::Denied;
         match step.operation.refused_backends() {
             RefusedBackends::TryParts(halves) if !is_denied => {
+                let (first, rest): (Vec<_>, Vec<_>) =
+                    step.operation.adds().iter().cloned().partition(|it| proven.contains(&it.key.server_id));
                 let in_singles = adds && !creates && (is_bare || self.refusals >= MANY_REFUSED);
-                let parts = if in_singles { singles(&step.operation) } else { halves.into() };
+                let parts = if !first.is_empty() && !rest.is_empty() {
+                    step.operation.adding(first).into_iter().chain(halves[1].adding(rest)).collect()
+                } else if in_singles {
+                    singles(&step.operation)
+                } else {
+                    halves.into()
+                };
                 parts.into_iter().rev().for_each(|operation| self.steps.push_front(part(operation)));
                 Refused::Retried
             }
@@ -328,6 +349,11 @@ fn singles<M: OperationModel>(operation: &Operation<M>) -> Vec<Operation<M>> {
     let backends = operation.adds();
     let spread = (0..STRIDE).flat_map(|first| backends.iter().skip(first).step_by(STRIDE));
     spread.filter_map(|backend| operation.adding(vec![backend.clone()])).collect()
+}
+
+/// The servers in the server groups.
+pub(super) fn members(observed: &impl ObservedModel) -> impl Iterator<Item = &Arc<str>> {
+    observed.groups().values().flat_map(|group| group.members()).map(|backend| &backend.key.server_id)
 }
 
 /// Whether the target is a server group without backends.
@@ -431,7 +457,7 @@ mod tests {
             let stocked = BTreeSet::new();
             let mut queue = StepQueue::new([&[backends(add.clone())], &rest[..]].concat(), &stocked);
             let addition = queue.next().unwrap();
-            assert_eq!(queue.refused(addition, kind, true), Refused::Step);
+            assert_eq!(queue.refused(addition, kind, true, &BTreeSet::new()), Refused::Step);
             let done: Vec<Step<NetworkModel>> = std::iter::from_fn(|| queue.next()).collect();
             assert_eq!(done, rest[1..3]);
         }

@@ -3,7 +3,7 @@
 //! It only saves reads and repeated events. Dropping it at any moment costs calls, never correctness; every leadership term
 //! starts without it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,15 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::creations::Creations;
-use super::execute::Failures;
+use super::execute::{Failures, members};
 use super::orphans::Vanished;
 use super::refusals::{RefusalBudget, Refusals};
 use crate::alibaba::Tickets;
 use crate::plan::digest;
 use crate::plan::inputs::{Ingress, ObjectKey, ServiceView, SyncCondition};
 use crate::plan::service::applied::Applied;
+use crate::plan::service::model::Backend;
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::unready::UnreadyNodes;
 use crate::telemetry::alarms::{Alarms, ObjectReport, ObjectTrouble, named};
 
@@ -31,6 +33,9 @@ pub(super) const LOAD_BALANCER_WITHHELD: &str = "LoadBalancerHeldBack";
 
 /// Reason of the event and alarm about server groups that exist although a list lacks them, and are not created again.
 pub(super) const GROUPS_WITHHELD: &str = "ServerGroupsHeldBack";
+
+/// In how many Services a server is looked for: with most policies any one of them has every node that can be a backend.
+const SOME: usize = 100;
 
 /// Time between the two reads after which a missing load balancer is created again, and after which the finalizer of a Service
 /// without a load balancer is removed, since one may just have been created.
@@ -465,6 +470,17 @@ impl<O: Clone> States<O> {
     /// Servers that the cloud refused as backends of any Service.
     pub(super) fn refused_servers(&self) -> BTreeSet<Arc<str>> {
         self.kept.lock().totals.refused.keys().cloned().collect()
+    }
+
+    /// Of the servers of these backends, those that are in a server group of any of the first [`SOME`] Services.
+    pub(super) fn members_among(&self, backends: &[Backend]) -> BTreeSet<Arc<str>>
+    where
+        O: ObservedModel,
+    {
+        let asked: HashSet<&Arc<str>> = backends.iter().map(|backend| &backend.key.server_id).collect();
+        let kept = self.kept.lock();
+        let known = kept.by_service.values().filter_map(|state| state.known.as_ref()).take(SOME);
+        known.flat_map(|known| members(&*known.observed)).filter(|server| asked.contains(server)).cloned().collect()
     }
 
     /// How many Services were reconciled in this term.

@@ -186,6 +186,7 @@ impl Side {
             priority: Priority::default(),
             stocked: [].into(),
             most_refused: usize::MAX,
+            others: None,
         }
         .run(plan.steps, observed)
         .await
