@@ -161,12 +161,14 @@ impl Creations {
         self.empty_since.is_some_and(|since| since.elapsed() < EMPTY_LISTS)
     }
 
-    /// Notes what a run made: the difference between `before` and `after`. `uncertain` are operations whose outcome is unknown.
+    /// Notes what a run made: the difference between `before` and `after`, or all of it unless the run was `certain`: then it is
+    /// read anew, perhaps from a list that does not show yet what the replica before this one made. `uncertain` are operations
+    /// whose outcome is unknown.
     pub(super) fn note<M: OperationModel>(
         &mut self,
         before: &Inventory,
         after: &Inventory,
-        uncertain: &[Operation<M>],
+        (uncertain, certain): (&[Operation<M>], bool),
     ) {
         let now = Instant::now();
         let listeners = |inventory: &Inventory| inventory.listeners.clone().unwrap_or_default();
@@ -181,14 +183,18 @@ impl Creations {
             self.load_balancer = Some((after.load_balancer.clone(), now));
         }
         let inherited = self.inherited.is_some_and(|at| at.elapsed() < SETTLED);
-        let new_listeners: Vec<_> = listeners.difference(&listeners_before).collect();
+        let new_listener = listeners.difference(&listeners_before).next();
         // What a killed replica made a moment ago may be missing from every list that this run read.
-        let mut in_doubt = uncertain.iter().any(Operation::creates) || (inherited && !new_listeners.is_empty());
-        self.listeners.extend(new_listeners.into_iter().map(|it| ((after.load_balancer.clone(), it.clone()), now)));
-        for (id, name) in after.groups.iter().filter(|(id, _)| !before.groups.contains_key(*id)) {
-            in_doubt |= inherited || self.uncertain.contains_key(name);
-            let load_balancer = after.load_balancer.clone();
-            self.groups.push((MadeGroup { load_balancer, id: id.clone(), name: name.clone() }, now));
+        let mut in_doubt = uncertain.iter().any(Operation::creates) || (inherited && new_listener.is_some());
+        let seen = listeners.iter().filter(|it| !certain || !listeners_before.contains(*it));
+        self.listeners.extend(seen.map(|it| ((after.load_balancer.clone(), it.clone()), now)));
+        for (id, name) in &after.groups {
+            let is_new = !before.groups.contains_key(id);
+            in_doubt |= is_new && (inherited || self.uncertain.contains_key(name));
+            if is_new || (!certain && !self.groups.iter().any(|(group, _)| group.id == *id)) {
+                let load_balancer = after.load_balancer.clone();
+                self.groups.push((MadeGroup { load_balancer, id: id.clone(), name: name.clone() }, now));
+            }
         }
         if in_doubt {
             self.in_doubt = Doubt::new();
@@ -241,7 +247,7 @@ mod tests {
         }
     }
 
-    const CERTAIN: &[Write] = &[];
+    const CERTAIN: (&[Write], bool) = (&[], true);
 
     #[tokio::test(start_paused = true)]
     async fn what_was_made_is_known_for_a_while_and_until_it_is_deleted() {
@@ -258,12 +264,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_was_seen_before_an_uncertain_run_is_asked_for_although_a_list_lacks_it() {
+        let seen = balancer(&[("rsp-1", "a")]);
+        let asked = |certain| {
+            let mut creations = Creations::default();
+            creations.note(&seen, &seen, (&[] as &[Write], certain));
+            creations.made().groups.len()
+        };
+        assert_eq!((asked(true), asked(false)), (0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_was_perhaps_made_is_waited_for_and_looked_for_once_more() {
         let mut creations = Creations::default();
         let before = balancer(&[("rsp-1", "a")]);
         let steps = [step("a"), step("b")];
         assert_eq!(creations.first_to_wait(&steps), None);
-        creations.note(&before, &before, &[creation("b")]);
+        creations.note(&before, &before, (&[creation("b")], true));
         assert_eq!(creations.first_to_wait(&steps), Some((1, WAIT)));
         tokio::time::advance(WAIT).await;
         creations.read_whole(&before, true);
@@ -288,7 +305,7 @@ mod tests {
     async fn what_shows_up_was_made_and_need_not_be_waited_for() {
         let mut creations = Creations::default();
         let before = balancer(&[]);
-        creations.note(&before, &before, &[creation("b")]);
+        creations.note(&before, &before, (&[creation("b")], true));
         creations.read_whole(&balancer(&[("rsp-2", "b")]), true);
         assert_eq!(creations.first_to_wait(&[step("b")]), None);
     }
@@ -335,7 +352,7 @@ mod tests {
         assert_eq!(creations.read_again_in(), None, "it was deleted outside");
         let listener =
             crate::plan::clb::model::ListenerKey { port: 443, protocol: crate::plan::clb::model::Protocol::Tcp };
-        creations.note(&without, &without, &[Write::StartListener { listener }]);
+        creations.note(&without, &without, (&[Write::StartListener { listener }], true));
         assert_eq!(creations.read_again_in(), None, "nothing was to be made");
     }
 }

@@ -319,6 +319,7 @@ impl<P: Product> Engine<P> {
         let sighting = &mut prepared.sighting;
         let unread = std::mem::take(&mut sighting.unread);
         let before = case.state.known.take();
+        let seen = (!steps.is_empty() || !unread.is_empty()).then(|| Inventory::of(&*sighting.observed));
         if !steps.is_empty() {
             let lock = match prepared.lock.take() {
                 None => self.preparer.locks.lock(prepared.goal.facts().named).await,
@@ -340,9 +341,8 @@ impl<P: Product> Engine<P> {
                 },
                 stocked: stocked(prepared.goal.facts().groups, sighting.observed.groups()),
                 most_refused: if is_new { 1 } else { REFUSED_IN_A_RUN },
-                others: Some(&self.preparer.states),
+                serve_others: &|backends| self.preparer.states.members_among(backends),
             };
-            let before = Inventory::of(&*sighting.observed);
             execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;
             if execution.changes_balancer && P::look_again(&sighting.observed).is_some() {
                 tokio::spawn(async move {
@@ -352,13 +352,15 @@ impl<P: Product> Engine<P> {
             }
             self.deleted.fetch_add(execution.deleted, Ordering::Relaxed);
             case.state.changed_at = Some(Instant::now());
-            let after = Inventory::of(&*sighting.observed);
-            case.state.creations.note(&before, &after, &execution.uncertain);
         }
         execution.done.splice(0..0, std::mem::take(&mut case.state.started));
         // After a refused step or a failed read, the state is uncertain; after a failed job it is not.
         let is_certain =
             execution.failures.leave_certainty() && unread.is_empty() && execution.refused_backends.is_empty();
+        if let Some(seen) = seen {
+            let after = Inventory::of(&*sighting.observed);
+            case.state.creations.note(&seen, &after, (&execution.uncertain, is_certain));
+        }
         execution.failures.refused.append(&mut prepared.failed_jobs);
         let read = |fault| ("look at the load balancer".to_owned(), fault);
         execution.failures.refused.extend(unread.into_iter().map(read));

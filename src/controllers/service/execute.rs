@@ -14,7 +14,6 @@ use tracing::info;
 
 use super::product::{CreationToken, Product, Write};
 use super::refusals::RefusedCall;
-use super::state::States;
 use crate::alibaba::{Fault, FaultKind, Priority, Purpose};
 use crate::fence::{Fence, NotLeading, WRITE_TIME};
 use crate::plan::service::group_operation::{RefusedBackends, Room};
@@ -98,8 +97,10 @@ impl fmt::Display for Failures {
     }
 }
 
+/// Of the servers of these backends, some.
+pub(crate) type ServeOthers<'a> = dyn Fn(&[Backend]) -> BTreeSet<Arc<str>> + Sync + 'a;
+
 /// Carries out plans for one Service.
-#[derive(Debug)]
 pub(crate) struct Executor<'a, P: Product> {
     pub(crate) product: &'a P,
     pub(crate) fence: &'a Fence,
@@ -112,8 +113,8 @@ pub(crate) struct Executor<'a, P: Product> {
     pub(crate) most_refused: usize,
     /// Server groups that may lose what is not wanted although others cannot be added.
     pub(crate) stocked: BTreeSet<Target>,
-    /// What is known of other Services.
-    pub(super) others: Option<&'a States<P::Observed>>,
+    /// Of the servers of these backends, those that serve other Services.
+    pub(crate) serve_others: &'a ServeOthers<'a>,
 }
 
 impl<P: Product> Executor<'_, P> {
@@ -182,8 +183,7 @@ impl<P: Product> Executor<'_, P> {
 
     /// Of these servers, those that are in a server group of ours: here or of another Service.
     fn proven(&self, backends: &[Backend], observed: &P::Observed) -> BTreeSet<Arc<str>> {
-        let elsewhere = self.others.map(|states| states.members_among(backends)).unwrap_or_default();
-        elsewhere.into_iter().chain(members(observed).cloned()).collect()
+        (self.serve_others)(backends).into_iter().chain(members(observed).cloned()).collect()
     }
 
     async fn perform(&self, operation: &Operation<P::Model>, observed: &P::Observed) -> Result<P::Answer, Fault> {

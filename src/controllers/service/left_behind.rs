@@ -150,7 +150,7 @@ impl<P: Product> LeftBehind<P> {
                 priority: Priority::default(),
                 most_refused: 0,
                 stocked: BTreeSet::new(),
-                others: None,
+                serve_others: &|_| BTreeSet::new(),
             };
             last = executor.run(plan.steps, &mut observed).await.failures.to_string();
             tokio::time::sleep(PAUSE).await;

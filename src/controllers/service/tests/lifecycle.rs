@@ -186,7 +186,7 @@ impl Side {
             priority: Priority::default(),
             stocked: [].into(),
             most_refused: usize::MAX,
-            others: None,
+            serve_others: &|_| std::collections::BTreeSet::new(),
         }
         .run(plan.steps, observed)
         .await
