@@ -53,15 +53,25 @@ impl Pvtz {
         }
     }
 
-    /// The records of a zone, every page: all, or those of one name.
+    /// The records of a zone, as far as a list shows them that may change while it is read; and whether it shows all.
     ///
     /// # Errors
     /// As any call; [`FaultKind::Gone`] if there is no such zone.
-    pub async fn describe_records(&self, zone_id: &str, name: Option<&str>) -> Result<Vec<ZoneRecord>, Fault> {
-        let request = self.0.read(DESCRIBE_ZONE_RECORDS).with("ZoneId", zone_id).maybe("Keyword", name);
-        let request = request.maybe("SearchMode", name.map(|_| "EXACT"));
+    pub async fn list_records(&self, zone_id: &str) -> Result<(Vec<ZoneRecord>, bool), Fault> {
+        let request = self.0.read(DESCRIBE_ZONE_RECORDS).with("ZoneId", zone_id);
+        let (records, is_whole) = request.numbered_partial("Records", PAGE, record).await?;
+        Ok((unique(records, |record| &record.id), is_whole))
+    }
+
+    /// The records of one name.
+    ///
+    /// # Errors
+    /// As any call; [`FaultKind::Gone`] if there is no such zone.
+    pub async fn records_of(&self, zone_id: &str, name: &str) -> Result<Vec<ZoneRecord>, Fault> {
+        let request = self.0.read(DESCRIBE_ZONE_RECORDS).with("ZoneId", zone_id).with("Keyword", name);
+        let request = request.with("SearchMode", "EXACT");
         let mut records = unique(request.numbered("Records", PAGE, record).await?, |record| &record.id);
-        records.retain(|record| name.is_none_or(|name| record.name.eq_ignore_ascii_case(name)));
+        records.retain(|record| record.name.eq_ignore_ascii_case(name));
         Ok(records)
     }
 

@@ -150,14 +150,14 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The same, but of a list that changes while it is read, what was read until then; and whether the list is complete.
+    /// The same, but what the pages show of a list that may change while it is read, and whether it did not.
     pub(super) async fn numbered_partial<T>(
         self,
         list: &str,
         size: usize,
         item: Decoder<T>,
     ) -> Result<(Vec<T>, bool), Fault> {
-        let (mut all, mut announced) = (Vec::new(), None);
+        let (mut all, mut announced, mut changed) = (Vec::new(), None, false);
         let request = self.with("PageSize", size);
         for number in 1..=MOST_PAGES {
             let answer = request.clone().with("PageNumber", number).send().await?;
@@ -168,12 +168,13 @@ impl<'a> Request<'a> {
                 break;
             }
             let missing = usize::try_from(total).is_ok_and(|total| all.len() < total);
-            if *announced.get_or_insert(total) != total || missing && empty {
+            changed |= announced.replace(total).is_some_and(|before| before != total);
+            if missing && empty {
                 return Ok((all, false));
             }
             // A short page is the last one only if nothing is missing: a server may grant fewer entries than asked for.
             if !missing && (short || total > 0) {
-                return Ok((all, true));
+                return Ok((all, !changed));
             }
         }
         Err(endless(request.action))
@@ -298,5 +299,9 @@ mod tests {
         let request = cloud.signing.read(DESCRIBE_VSWITCHES);
         let shown = request.numbered_partial("Entries", 2, |entry| entry.number("Number")).await;
         assert_eq!(shown.ok(), Some((vec![1, 2, 4], false)), "what it showed was there");
+        let cloud = pages(&[(&[1, 2], 6), (&[4, 5], 5), (&[6], 5)]);
+        let request = cloud.signing.read(DESCRIBE_VSWITCHES);
+        let shown = request.numbered_partial("Entries", 2, |entry| entry.number("Number")).await;
+        assert_eq!(shown.ok(), Some((vec![1, 2, 4, 5, 6], false)), "the pages after the change count, too");
     }
 }

@@ -3,13 +3,13 @@
 //! What the zone holds is remembered between its full comparisons, so that a change of the cluster that needs no record costs
 //! no call. Nothing is written on that memory alone: the names that differ are read first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use self::observe::{ZoneReader, ZoneState, ZoneTrouble};
+use self::observe::{LISTS_CATCH_UP, ZoneReader, ZoneState, ZoneTrouble};
 pub use self::orphans::orphans;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::reporter::{OutOfSync, Reporter, regarding, state, trouble, trouble_of};
@@ -52,8 +52,8 @@ pub async fn run(context: Context) {
     watches.nodes.store.add_to(&changes);
     let (config, fence, stop) = (context.config.clone(), context.fence.clone(), context.stop.clone());
     let reporter = Reporter::new(&context, NAME, "pvtz-controller");
-    let (state, sighted) = (None, Sightings::new());
-    let mut reconciler = PvtzReconciler { context, watches, reporter, state, sighted, started: Instant::now() };
+    let (state, added, sighted) = (None, Vec::new(), Sightings::new());
+    let mut reconciler = PvtzReconciler { context, watches, reporter, state, added, sighted, started: Instant::now() };
     batch::drive(&mut reconciler, &mut changes, config, fence, stop).await;
     reconciler.lease_lost();
 }
@@ -102,7 +102,12 @@ async fn read(
     let zone = reader.zone().await?;
     let rules = rules(config, cluster.uid(), &zone)?;
     let wanted = reader.wanted(&rules)?;
-    Ok((rules, wanted, reader.records(&zone.id).await?))
+    let mut state = reader.list(zone).await?;
+    if !state.is_whole {
+        let plan = diff(&wanted, &state.records, &rules, &mut Sightings::new(), Duration::ZERO);
+        reader.refresh(&mut state, &plan).await?;
+    }
+    Ok((rules, wanted, state.records))
 }
 
 fn rules(config: &Config, uid: &str, zone: &PrivateZone) -> Result<RecordRules, ZoneTrouble> {
@@ -140,6 +145,8 @@ struct PvtzReconciler {
     reporter: Reporter,
     /// `None` if the zone must be read whole.
     state: Option<ZoneState>,
+    /// Records that were added a short while ago, which a list may not show yet.
+    added: Vec<(ZoneRecord, Instant)>,
     sighted: Sightings,
     started: Instant,
 }
@@ -162,9 +169,14 @@ impl BatchReconciler for PvtzReconciler {
         if scope == BatchScope::All {
             self.state = None;
         }
-        let (wanted, plan, rules) = match self.observe(&config).await {
+        let (wanted, plan, rules, later) = match self.observe(&config).await {
             Ok(observed) => observed,
-            Err(trouble) => return self.aborted(&trouble),
+            Err(trouble) => {
+                if matches!(trouble, ZoneTrouble::Unusable(_)) {
+                    self.state = None;
+                }
+                return self.aborted(&trouble);
+            }
         };
         for reason in ["SyncPrivateZoneFailed", "PrivateZoneUnusable"] {
             self.reporter.alarm(reason, 0, "");
@@ -173,7 +185,11 @@ impl BatchReconciler for PvtzReconciler {
         if !plan.withheld.is_empty() {
             result.requeue.extend(plan.withheld.iter().map(|step| (step.owner(), CONFIRM)));
         }
+        result.requeue.extend(later.into_iter().map(|owner| (owner, Duration::ZERO)));
         self.execute(&plan.steps, &rules, &mut result, &mut out_of_sync).await;
+        for (owner, since) in self.state.iter().flat_map(|state| state.unsure.values()) {
+            result.requeue.entry(owner.clone()).or_insert(LISTS_CATCH_UP.saturating_sub(since.elapsed()));
+        }
         self.reporter.out_of_sync("objects", (&BatchScope::All, began), out_of_sync, |_| true);
         self.reporter.look_again_before_telling(&mut result);
         result
@@ -196,32 +212,36 @@ impl BatchReconciler for PvtzReconciler {
 
 impl PvtzReconciler {
     /// What is wanted, and what is to be done for it according to records that were just read; nothing if what is remembered
-    /// of the zone is what is wanted.
-    async fn observe(&mut self, config: &Config) -> Result<(WantedRecords, RecordPlan, RecordRules), ZoneTrouble> {
+    /// of the zone is what is wanted. Also whose records were not read, because there were too many.
+    async fn observe(
+        &mut self,
+        config: &Config,
+    ) -> Result<(WantedRecords, RecordPlan, RecordRules, BTreeSet<ObjectKey>), ZoneTrouble> {
         let Context { cloud, cluster, location, .. } = &self.context;
         let reader = ZoneReader { pvtz: &cloud.pvtz, location, config, watches: &self.watches };
-        let now = self.started.elapsed();
-        let known = self.state.take();
-        let zone = match &known {
-            Some(known) => known.zone.clone(),
-            None => reader.zone().await?,
+        let (now, is_fresh) = (self.started.elapsed(), self.state.is_none());
+        let state = match &mut self.state {
+            Some(known) => known,
+            none => none.insert(reader.list(reader.zone().await?).await?),
         };
-        let rules = rules(config, cluster.uid(), &zone)?;
+        let rules = rules(config, cluster.uid(), &state.zone)?;
         let wanted = reader.wanted(&rules)?;
-        let mut state = match known {
-            None => ZoneState { records: reader.records(&zone.id).await?, zone },
-            Some(mut known) => {
-                let plan = diff(&wanted, &known.records, &rules, &mut self.sighted.clone(), now);
-                if !plan.is_empty() {
-                    reader.refresh(&mut known, &plan).await?;
-                }
-                known
+        let remembered = diff(&wanted, &state.records, &rules, &mut self.sighted.clone(), now);
+        let is_certain = is_fresh && state.is_whole || remembered.is_empty() && state.unsure.is_empty();
+        let unread = if is_certain { BTreeSet::new() } else { reader.refresh(state, &remembered).await? };
+        self.added.retain(|(_, at)| at.elapsed() < LISTS_CATCH_UP);
+        for (record, _) in &self.added {
+            if !state.records.iter().any(|shown| shown.id == record.id) {
+                state.records.push(record.clone());
             }
-        };
+        }
         state.records.sort_by(|a, b| a.id.cmp(&b.id));
-        let plan = diff(&wanted, &state.records, &rules, &mut self.sighted, now);
-        self.state = Some(state);
-        Ok((wanted, plan, rules))
+        let mut plan = diff(&wanted, &state.records, &rules, &mut self.sighted, now);
+        let is_read = |step: &RecordStep| !unread.contains(&step.content().name);
+        let later = plan.steps.iter().filter(|step| !is_read(step)).map(RecordStep::owner).collect();
+        plan.steps.retain(is_read);
+        plan.withheld.retain(is_read);
+        Ok((wanted, plan, rules, later))
     }
 
     fn aborted(&self, trouble: &ZoneTrouble) -> BatchResult {
@@ -293,6 +313,10 @@ impl PvtzReconciler {
                     warn!(code = "ACCM0601", owner = %step.owner(), %step, %fault, "failed; the controller retries it");
                     out_of_sync.insert(step.owner().to_string(), failed(step, &fault));
                     result.failed.insert(step.owner(), (fault.kind.as_str(), fault.retry_after));
+                    if let Some(state) = &mut self.state {
+                        state.unsure.insert(step.content().name.clone(), (step.owner(), Instant::now()));
+                    }
+                    self.added.retain(|(record, _)| record.name != step.content().name);
                     if !concerns_one(fault.kind) {
                         stopped.insert(action, fault);
                     }
@@ -302,31 +326,32 @@ impl PvtzReconciler {
         for step in steps.iter().skip(MOST_WRITES) {
             result.requeue.insert(step.owner(), Duration::ZERO);
         }
-        if !result.failed.is_empty() {
-            self.state = None;
-        }
     }
 
     async fn write(&mut self, step: &RecordStep, rules: &RecordRules) -> Result<(), Fault> {
         let Context { cloud, fence, .. } = &self.context;
         let permit = fence.permit(WRITE_TIME)?;
-        let Some(ZoneState { zone, records }) = &mut self.state else { return Ok(()) };
+        let Some(ZoneState { zone, records, .. }) = &mut self.state else { return Ok(()) };
         match step {
             RecordStep::Add(content) => {
                 let id = cloud.pvtz.add_record(&permit, &zone.id, content, rules).await?;
                 let (name, kind, value) =
                     (content.name.clone(), content.kind.as_str().to_owned(), content.value_in(&zone.name));
-                records.push(ZoneRecord { id, name, kind, value, ttl: rules.ttl, remark: rules.remark.clone() });
+                let record = ZoneRecord { id, name, kind, value, ttl: rules.ttl, remark: rules.remark.clone() };
+                self.added.push((record.clone(), Instant::now()));
+                records.push(record);
             }
             RecordStep::Update { id, after, .. } => {
                 cloud.pvtz.update_record(&permit, id, after, rules).await?;
-                if let Some(record) = records.iter_mut().find(|record| record.id == *id) {
+                let added = self.added.iter_mut().map(|(record, _)| record);
+                for record in records.iter_mut().chain(added).filter(|record| record.id == *id) {
                     (record.value, record.ttl) = (after.value_in(&zone.name), rules.ttl);
                 }
             }
             RecordStep::Delete { id, .. } => {
                 cloud.pvtz.delete_record(&permit, id).await?;
                 records.retain(|record| record.id != *id);
+                self.added.retain(|(record, _)| record.id != *id);
             }
         }
         Ok(())

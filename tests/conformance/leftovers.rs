@@ -167,7 +167,7 @@ async fn routes(run: &Run) -> Result<Vec<Leftover>, Fault> {
 /// Nor have records: the remark has it.
 async fn records(run: &Run) -> Result<Vec<Leftover>, Fault> {
     let Some(zone) = &run.place.private_zone else { return Ok(Vec::new()) };
-    let found = run.cloud.pvtz.describe_records(zone, Some(NAME)).await?;
+    let found = run.cloud.pvtz.records_of(zone, NAME).await?;
     let own = found.into_iter().filter(|it| it.remark == run.mark());
     Ok(own.map(|it| Leftover { kind: Kind::Record, id: it.id }).collect())
 }

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sim::cloud::{Fault, PrivateZone, ZoneRecord};
-use sim::cluster::Endpoint;
+use sim::cluster::{Endpoint, Version};
 use sim::request_hold::Moment;
 use sim::testbed::{Testbed, ZONE};
 
 use crate::harness::{Ccm, PATIENCE, World, counts};
+use crate::in_process::{Product, on_a_clock_of_its_own};
 
 /// Longer than changes are collected for.
 const QUIET: Duration = Duration::from_secs(2);
@@ -360,6 +361,82 @@ async fn of_a_large_zone_only_the_names_that_change_are_read() {
     world.until_quiet(QUIET).await;
     assert_eq!(world.take_calls(), counts(&[("DescribeZoneRecords", 1), ("UpdateZoneRecord", 1)]));
     finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn after_a_failed_write_only_its_name_is_read_again() {
+    let world = world().await;
+    for id in 1..=450 {
+        put(&world.testbed, 1000 + id, record(&format!("other-{id}"), "A", "192.168.9.9", ""));
+    }
+    headless(&world.testbed, "db", &[11, 12]);
+    let ccm = world.start();
+    world.until("the records are there", |testbed| lines(testbed).len() == 453).await;
+    world.until_quiet(QUIET).await;
+    world.take_calls();
+    for fault in [Fault::ErrorAfterEffect, Fault::Unavailable] {
+        world.testbed.cloud.faults().script("UpdateZoneRecord", fault);
+    }
+    point_at(&world.testbed, "db", &[11, 13]);
+    world.until("the record follows", |testbed| lines(testbed).contains(&"db.default.svc A 10.98.1.13".into())).await;
+    world.until_quiet(QUIET).await;
+    let calls = world.take_calls();
+    assert!(calls["DescribeZoneRecords"] <= 3, "one name each time, not five pages: {calls:?}");
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn a_zone_that_others_change_all_the_time_gets_its_records() {
+    let world = world().await;
+    for id in 1..=250 {
+        put(&world.testbed, 1000 + id, record(&format!("other-{id}"), "A", "192.168.9.9", ""));
+    }
+    world.testbed.cloud.dials(|dials| dials.busy_zones = true);
+    let holds = |ours: &'static [&'static str]| {
+        move |testbed: &Testbed| {
+            let mut lines = lines(testbed);
+            lines.retain(|line| line.contains("default.svc"));
+            lines == ours
+        }
+    };
+    for host in [1, 2] {
+        plain(&world.testbed, &format!("web-{host}"), &format!("10.96.7.{host}"));
+    }
+    let ccm = world.start();
+    let both = &["web-1.default.svc A 10.96.7.1", "web-2.default.svc A 10.96.7.2"];
+    world.until("the records are there", holds(both)).await;
+    world.testbed.cluster.delete("Service", "default", "web-1").unwrap();
+    world.until("one record is gone", holds(&["web-2.default.svc A 10.96.7.2"])).await;
+    assert!(world.run(&["plan"]).await.status.success(), "nothing to do");
+    finish(&world, ccm).await;
+}
+
+#[test]
+fn a_record_that_no_list_shows_yet_goes_with_its_service() {
+    for fault in [Fault::Hidden(2), Fault::LostAndHidden(2)] {
+        on_a_clock_of_its_own(0, async move {
+            let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+            let web = [("Rr".to_owned(), "web.default.svc".to_owned())].into();
+            testbed.cloud.faults().matching("AddZoneRecord", web, fault.clone(), Some(1));
+            let _product = Product::start(
+                &testbed,
+                ALONE,
+                "[leader_election]\nenabled = false\n[pvtz]\nzone_name = \"cluster.play\"\naggregation = \"0s\"\n\
+                 period = \"0s\"\nrecord_types = [\"A\"]\n",
+            );
+            plain(&testbed, "web", "10.96.7.7");
+            let began = tokio::time::Instant::now();
+            let until = async |wanted: &[&str]| {
+                while lines(&testbed) != wanted {
+                    assert!(began.elapsed() < Duration::from_secs(180), "{fault:?}: {:?}", lines(&testbed));
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            };
+            until(&["web.default.svc A 10.96.7.7"]).await;
+            testbed.cluster.delete("Service", "default", "web").unwrap();
+            until(&[]).await;
+        });
+    }
 }
 
 #[tokio::test]

@@ -472,7 +472,7 @@ async fn records(cloud: &CloudClient) {
     let found = pvtz.describe_zone(id).await.unwrap().unwrap();
     assert_eq!(found, (zones[0].clone(), vec!["vpc-1".to_owned()]));
     assert_eq!(pvtz.describe_zone("zone-2").await.unwrap(), None);
-    assert_eq!(pvtz.describe_records("zone-2", None).await.unwrap_err().kind, FaultKind::Gone);
+    assert_eq!(pvtz.list_records("zone-2").await.unwrap_err().kind, FaultKind::Gone);
     let rules = RecordRules { remark: "alicloud-ccm,c1,0123".into(), ttl: 60, zone: "cluster.example".into() };
     let content = |number: usize| RecordContent {
         name: format!("web-{number}.shop.svc"),
@@ -484,9 +484,9 @@ async fn records(cloud: &CloudClient) {
     }
     let doubled = pvtz.add_record(&permit, id, &content(7), &rules).await.unwrap_err();
     assert_eq!(doubled.kind, FaultKind::Exists);
-    let all = pvtz.describe_records(id, None).await.unwrap();
+    let all = pvtz.list_records(id).await.unwrap().0;
     assert_eq!(all.len(), 101, "two pages");
-    let named = pvtz.describe_records(id, Some("WEB-1.shop.svc")).await.unwrap();
+    let named = pvtz.records_of(id, "WEB-1.shop.svc").await.unwrap();
     let record = &named[0];
     assert_eq!(
         (named.len(), record.content("cluster.example"), record.remark.as_str()),
@@ -494,12 +494,12 @@ async fn records(cloud: &CloudClient) {
     );
     let slower = RecordRules { ttl: 30, ..rules.clone() };
     pvtz.update_record(&permit, &record.id, &content(200), &slower).await.unwrap();
-    let named = pvtz.describe_records(id, Some("web-200.shop.svc")).await.unwrap();
+    let named = pvtz.records_of(id, "web-200.shop.svc").await.unwrap();
     assert_eq!((named[0].ttl, named[0].remark.as_str()), (30, "alicloud-ccm,c1,0123"), "the remark stays");
     pvtz.delete_record(&permit, &record.id).await.unwrap();
     pvtz.delete_record(&permit, &record.id).await.unwrap();
     assert_eq!(pvtz.update_record(&permit, &record.id, &content(1), &rules).await.unwrap_err().kind, FaultKind::Gone);
-    assert_eq!(pvtz.describe_records(id, None).await.unwrap().len(), 100);
+    assert_eq!(pvtz.list_records(id).await.unwrap().0.len(), 100);
 }
 
 /// Of what nothing is made, without a grant and with all.

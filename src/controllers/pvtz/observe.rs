@@ -1,8 +1,11 @@
 //! Reads the zone, and the cluster's half of what it should hold.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Watches;
 use crate::alibaba::pvtz::{PrivateZone, Pvtz};
@@ -17,6 +20,8 @@ use crate::plan::pvtz::diff::{RecordPlan, RecordRules};
 
 /// Records in a page of a list.
 const PAGE: usize = 100;
+/// Names that one reconcile reads one by one.
+const MOST_NAMES: usize = 100;
 
 /// Why no record is changed.
 #[derive(Debug)]
@@ -48,7 +53,14 @@ pub(super) struct ZoneState {
     pub zone: PrivateZone,
     /// As last read, with what was written since.
     pub records: Vec<ZoneRecord>,
+    /// Whether the last list of the zone showed every record. What it did not show may be there.
+    pub is_whole: bool,
+    /// Names of records that a failed write may have changed, each with an owner and the time of the write.
+    pub unsure: BTreeMap<String, (ObjectKey, Instant)>,
 }
+
+/// After this time, lists show what was written.
+pub(super) const LISTS_CATCH_UP: Duration = Duration::from_secs(60);
 
 /// Reads; writes nothing.
 #[derive(Clone, Copy)]
@@ -117,29 +129,47 @@ impl ZoneReader<'_> {
         Ok(wanted)
     }
 
-    /// Every record of the zone.
-    pub(super) async fn records(&self, zone_id: &str) -> Result<Vec<ZoneRecord>, ZoneTrouble> {
-        match self.pvtz.describe_records(zone_id, None).await {
-            Ok(records) => Ok(records),
-            Err(fault) if fault.kind == FaultKind::Gone => Err(unusable(zone_id, "it does not exist any more")),
-            Err(fault) => Err(fault.into()),
+    /// The zone, with what a list shows of its records.
+    pub(super) async fn list(&self, zone: PrivateZone) -> Result<ZoneState, ZoneTrouble> {
+        match self.pvtz.list_records(&zone.id).await {
+            Ok((records, is_whole)) => Ok(ZoneState { zone, records, is_whole, unsure: BTreeMap::new() }),
+            Err(fault) => Err(no_zone(&zone.id, fault)),
         }
     }
 
-    /// Reads what a plan is about: single names, or all records where that takes fewer calls.
-    pub(super) async fn refresh(&self, state: &mut ZoneState, plan: &RecordPlan) -> Result<(), ZoneTrouble> {
-        let names: BTreeSet<&str> =
-            plan.steps.iter().chain(&plan.withheld).map(|step| step.content().name.as_str()).collect();
-        if names.len() > state.records.len() / PAGE {
-            state.records = self.records(&state.zone.id).await?;
-            return Ok(());
+    /// Reads what `plan` is about: single names, or all records where that takes fewer calls. Gives the names that were not read,
+    /// because there were too many: nothing may be written for these.
+    pub(super) async fn refresh(
+        &self,
+        state: &mut ZoneState,
+        plan: &RecordPlan,
+    ) -> Result<BTreeSet<String>, ZoneTrouble> {
+        let names = plan.steps.iter().chain(&plan.withheld).map(|step| step.content().name.clone());
+        let mut names: BTreeSet<String> = names.chain(state.unsure.keys().cloned()).collect();
+        if state.is_whole && names.len() > state.records.len() / PAGE {
+            let listed = self.list(state.zone.clone()).await?;
+            *state = ZoneState { unsure: std::mem::take(&mut state.unsure), ..listed };
+            if state.is_whole {
+                names.clear();
+            }
         }
+        let later = names.iter().nth(MOST_NAMES).cloned().map(|name| names.split_off(&name)).unwrap_or_default();
         for name in names {
-            let fresh = self.pvtz.describe_records(&state.zone.id, Some(name)).await?;
-            state.records.retain(|record| !record.name.eq_ignore_ascii_case(name));
+            let fresh = self.pvtz.records_of(&state.zone.id, &name).await;
+            let fresh = fresh.map_err(|fault| no_zone(&state.zone.id, fault))?;
+            state.records.retain(|record| !record.name.eq_ignore_ascii_case(&name));
             state.records.extend(fresh);
         }
-        Ok(())
+        state.unsure.retain(|name, (_, since)| later.contains(name) || since.elapsed() < LISTS_CATCH_UP);
+        Ok(later)
+    }
+}
+
+/// What it means that records could not be read.
+fn no_zone(zone_id: &str, fault: Fault) -> ZoneTrouble {
+    match fault.kind {
+        FaultKind::Gone => unusable(zone_id, "it does not exist any more"),
+        _ => fault.into(),
     }
 }
 

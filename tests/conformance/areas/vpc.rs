@@ -38,7 +38,7 @@ pub(super) const RECORDS: &[Step] = super::steps![
         done(run.cloud.pvtz.add_record(&run.permit, zone(run)?, &content(ADDRESS), &rules(run)).await)
     };
     "find the record", run => {
-        let found = run.cloud.pvtz.describe_records(zone(run)?, Some(NAME)).await?;
+        let found = run.cloud.pvtz.records_of(zone(run)?, NAME).await?;
         ready(!found.is_empty())
     };
     "change the record", run => {
@@ -46,7 +46,7 @@ pub(super) const RECORDS: &[Step] = super::steps![
         done(run.cloud.pvtz.update_record(&run.permit, &run.id("record")?, &content(ADDRESS), &slower).await)
     };
     "find its new time to live and its old remark", run => {
-        let found = run.cloud.pvtz.describe_records(zone(run)?, Some(NAME)).await?;
+        let found = run.cloud.pvtz.records_of(zone(run)?, NAME).await?;
         ready(found.iter().any(|record| record.ttl == 30))
     };
     "delete the record", run => done(run.cloud.pvtz.delete_record(&run.permit, &run.id("record")?).await);

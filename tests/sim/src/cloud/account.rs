@@ -148,6 +148,8 @@ pub struct Dials {
     pub listener_start: Duration,
     /// A route stays `Pending` for this long, and no other route of its VPC can be written.
     pub route_pending: Duration,
+    /// Whether another client adds or removes a record of a private zone before each page of its list.
+    pub busy_zones: bool,
     /// Whether a change between the two ways in which traffic is charged waits for midnight.
     pub charge_changes_wait: bool,
     /// Whether answers show the address of `ecs` backends although it was not given.

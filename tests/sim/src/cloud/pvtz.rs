@@ -130,8 +130,14 @@ fn describe_zone(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 }
 
 fn describe_records(cx: &mut Context<'_>) -> Result<Value, ApiError> {
+    const OTHERS: u64 = u64::MAX;
     let id = cx.params.need("ZoneId")?;
-    let zone = cx.account.private_zones.get(id).ok_or_else(no_zone)?;
+    let is_busy = cx.account.dials.busy_zones && cx.params.get("Keyword").is_none();
+    let zone = cx.account.private_zones.get_mut(id).ok_or_else(no_zone)?;
+    if is_busy && zone.records.remove(&OTHERS).is_none() {
+        let record = ZoneRecord { name: "busy".into(), kind: "TXT".into(), value: "1".into(), ..ZoneRecord::default() };
+        zone.records.insert(OTHERS, record);
+    }
     let mut found = Vec::new();
     for (record_id, it) in &zone.records {
         if is_chosen(cx.params, "EXACT", &it.name)? {
