@@ -472,7 +472,7 @@ impl<O: Clone> States<O> {
         self.kept.lock().totals.refused.keys().cloned().collect()
     }
 
-    /// Of the servers of these backends, those that are in a server group of any of the first [`SOME`] Services.
+    /// Of the servers of these backends, those that are in a server group of any of a hundred Services.
     pub(super) fn members_among(&self, backends: &[Backend]) -> BTreeSet<Arc<str>>
     where
         O: ObservedModel,
