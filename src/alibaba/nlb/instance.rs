@@ -123,7 +123,7 @@ impl Nlb {
         started(self.change(permit, DELETE_NETWORK_LOAD_BALANCER, id)).await
     }
 
-    /// Changes attributes that one action sets, see [`setter`]. Protections and the IPv6 address have no job. The protection against
+    /// Changes attributes that one action sets, see `setter`. Protections and the IPv6 address have no job. The protection against
     /// changes in the console is sent with its reason.
     ///
     /// # Errors

@@ -123,7 +123,7 @@ impl Slb {
         self.change(permit, DELETE_LOAD_BALANCER, id).done().await
     }
 
-    /// Changes attributes that one action sets: the first of [`SETTERS`] whose attribute is among them. Nothing is sent for those
+    /// Changes attributes that one action sets: the first of `SETTERS` whose attribute is among them. Nothing is sent for those
     /// that cannot be changed.
     ///
     /// # Errors
