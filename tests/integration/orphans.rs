@@ -126,6 +126,16 @@ async fn gc_names_and_removes_what_a_service_that_vanished_left_on_a_load_balanc
         testbed.cluster.patch("Service", "default", "gone", &json!({"metadata": {"finalizers": null}})).unwrap();
         testbed.cluster.delete("Service", "default", "gone").unwrap();
 
+        // Nobody saw it go: who shares the load balancer is told.
+        let ccm = world.start();
+        let told = |testbed: &Testbed| {
+            let events = testbed.cluster.list("Event").into_iter();
+            let mut of_other = events.filter(|event| event["involvedObject"]["name"] == "stays");
+            of_other.any(|event| event["message"].as_str().unwrap().contains("default/gone"))
+        };
+        world.until("an event names it", told).await;
+        assert!(ccm.stop().await.success());
+
         let left = format!("{id}/default/gone");
         for command in ["gc", "doctor"] {
             let named = String::from_utf8(world.run(&[command]).await.stdout).unwrap();

@@ -184,8 +184,16 @@ impl<P: Product> Preparer<P> {
             Some(seen) => seen,
             None => self.read_whole(case, &mut goal).await?,
         };
-        if !plan.problems.is_empty() && self.note_vanished(&mut goal, &sighting.observed).await {
-            plan = self.diff(case, &goal, &sighting.observed);
+        if !plan.problems.is_empty() || sighting.is_thorough {
+            let vanished = self.note_vanished(&mut goal, &sighting.observed).await;
+            if !vanished.is_empty() {
+                plan = self.diff(case, &goal, &sighting.observed);
+                plan.note(format!(
+                    "the load balancer still has listeners or server groups of Services that do not exist: {}; alicloud-ccm gc \
+                     lists and removes them",
+                    vanished.join(", ")
+                ));
+            }
         }
         let mut lock = None;
         if plan.overrides {
@@ -204,21 +212,21 @@ impl<P: Product> Preparer<P> {
         Ok(Prepared { goal, references, sighting, plan, is_drift, failed_jobs, lock })
     }
 
-    /// Notes whose marks on a user's load balancer are of Services that no longer exist. Whether there are any.
-    async fn note_vanished(&self, goal: &mut Goal<P::Model>, observed: &P::Observed) -> bool {
-        let mut vanished = Vec::new();
+    /// Notes whose marks on a user's load balancer are of Services that no longer exist, and gives their names.
+    async fn note_vanished(&self, goal: &mut Goal<P::Model>, observed: &P::Observed) -> Vec<String> {
+        let (mut vanished, mut names) = (Vec::new(), Vec::new());
         if goal.facts().named.is_some() {
             for (key, owner) in observed.other_owners(goal.facts().owner) {
                 if self.resolver.has_vanished(&key).await {
                     vanished.push(owner);
+                    names.push(key.to_string());
                 }
             }
         }
-        let found = !vanished.is_empty();
         if let Some(desired) = goal.desired_mut() {
             desired.vanished = vanished;
         }
-        found
+        names
     }
 
     /// The steps between the two, without backends that the cloud refused.
