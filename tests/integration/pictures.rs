@@ -45,8 +45,8 @@ impl Area {
     }
 }
 
-/// Where text of this many letters stands, from its left end at the base line.
-fn letters(text: &str) -> i32 {
+/// The width of a text, in pixels.
+fn width_of(text: &str) -> i32 {
     i32::try_from(text.chars().count()).unwrap() * 15 / 2
 }
 
@@ -65,7 +65,7 @@ fn arrow(from: Area, to: Area, shift: i32, label: &str) -> (Area, (i32, i32)) {
     if top < bottom {
         let y = i32::midpoint(top, bottom) + shift;
         let (x, end) = if from.x < to.x { (from.right(), to.x) } else { (from.x, to.right()) };
-        (Area { x, y, width: end - x, height: 0 }, (i32::midpoint(x, end) - letters(label) / 2, y - 6))
+        (Area { x, y, width: end - x, height: 0 }, (i32::midpoint(x, end) - width_of(label) / 2, y - 6))
     } else {
         assert!(left < right, "an arrow has to be horizontal or vertical: {from:?} {to:?}");
         let x = i32::midpoint(left, right) + shift;
@@ -96,13 +96,13 @@ fn draw(source: &str) -> String {
                      stroke-dasharray=\"5 4\"/>"
                 );
                 below += &text(area.x + 10, area.y + 18, "", lines[0]);
-                labels.push((lines[0], Area { x: area.x + 10, y: area.y + 4, width: letters(lines[0]), height: 16 }));
+                labels.push((lines[0], Area { x: area.x + 10, y: area.y + 4, width: width_of(lines[0]), height: 16 }));
             }
             ["box", name, x, y, width, colour] => {
                 let height = i32::try_from(lines.len()).unwrap() * LINE + 16;
                 let area = Area { x: number(x), y: number(y), width: number(width), height };
                 for line in &lines {
-                    assert!(letters(line) + 20 <= area.width, "{name}: {line:?} is wider than its box");
+                    assert!(width_of(line) + 20 <= area.width, "{name}: {line:?} is wider than its box");
                 }
                 areas.insert(name, area);
                 boxes.push((name, area));
@@ -131,12 +131,12 @@ fn draw(source: &str) -> String {
                 );
                 if !label.is_empty() {
                     above += &text(x, y, "", label);
-                    labels.push((label, Area { x, y: y - 12, width: letters(label), height: 14 }));
+                    labels.push((label, Area { x, y: y - 12, width: width_of(label), height: 14 }));
                 }
             }
             ["note", x, y] => {
                 above += &text(number(x), number(y), "", lines[0]);
-                labels.push((lines[0], Area { x: number(x), y: number(y) - 12, width: letters(lines[0]), height: 14 }));
+                labels.push((lines[0], Area { x: number(x), y: number(y) - 12, width: width_of(lines[0]), height: 14 }));
             }
             _ => panic!("unknown: {line}"),
         }
