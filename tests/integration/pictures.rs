@@ -136,7 +136,8 @@ fn draw(source: &str) -> String {
             }
             ["note", x, y] => {
                 above += &text(number(x), number(y), "", lines[0]);
-                labels.push((lines[0], Area { x: number(x), y: number(y) - 12, width: width_of(lines[0]), height: 14 }));
+                labels
+                    .push((lines[0], Area { x: number(x), y: number(y) - 12, width: width_of(lines[0]), height: 14 }));
             }
             _ => panic!("unknown: {line}"),
         }
