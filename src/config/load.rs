@@ -31,7 +31,7 @@ pub struct Origin {
     pub environment: BTreeMap<String, String>,
     /// Arguments of the form `section.key=value`.
     pub overrides: Vec<String>,
-    /// What the file holds, if it is none of this machine.
+    /// The content of the file, if the file is not on this machine; the path is then for messages only.
     pub text: Option<String>,
 }
 

@@ -97,7 +97,7 @@ impl fmt::Display for Failures {
     }
 }
 
-/// Of the servers of these backends, some.
+/// Gives those servers of the backends that are in a server group of another Service.
 pub(crate) type ServeOthers<'a> = dyn Fn(&[Backend]) -> BTreeSet<Arc<str>> + Sync + 'a;
 
 /// Carries out plans for one Service.
@@ -113,7 +113,7 @@ pub(crate) struct Executor<'a, P: Product> {
     pub(crate) most_refused: usize,
     /// Server groups that may lose what is not wanted although others cannot be added.
     pub(crate) stocked: BTreeSet<Target>,
-    /// Of the servers of these backends, those that serve other Services.
+    /// Asked once for each batch that the cloud refuses.
     pub(crate) serve_others: &'a ServeOthers<'a>,
 }
 
@@ -181,7 +181,7 @@ impl<P: Product> Executor<'_, P> {
         execution
     }
 
-    /// Of these servers, those that are in a server group of ours: here or of another Service.
+    /// Servers that are in a server group of this Service, or of another one that has some of these backends.
     fn proven(&self, backends: &[Backend], observed: &P::Observed) -> BTreeSet<Arc<str>> {
         (self.serve_others)(backends).into_iter().chain(members(observed).cloned()).collect()
     }

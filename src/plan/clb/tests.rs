@@ -358,7 +358,7 @@ impl Cloud {
         self.observed.instance.as_mut().unwrap()
     }
 
-    /// Somebody else changes an attribute.
+    /// A person changes an attribute in the console.
     pub(crate) fn edit(&mut self, field: InstanceField, value: &str) {
         self.instance().fields.insert(field, value.to_owned());
     }
