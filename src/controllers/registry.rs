@@ -132,6 +132,13 @@ pub static CONTROLLERS: [Controller; 6] = [
                 ..KubernetesAccess::core("nodes", &["delete"])
             },
             KubernetesAccess::core("nodes/status", &["patch"]),
+            // Of kubelets: none is older than the version that has leases.
+            KubernetesAccess {
+                group: "coordination.k8s.io",
+                when: |config| config.node.remove_released,
+                versions: 14..=u32::MAX,
+                ..KubernetesAccess::core("leases", &["get"])
+            },
         ],
         cloud: &[
             CloudAccess::always(actions::DESCRIBE_INSTANCES.0),

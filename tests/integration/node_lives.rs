@@ -24,6 +24,8 @@ const GRACE: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// After which the controller manager calls a kubelet silent.
 const SILENCE: Duration = Duration::from_secs(40);
+/// After which a kubelet is silent although the cluster does not call it so.
+const MUTE: Duration = Duration::from_secs(360);
 /// Two passes, the interval between two reads, and the confirmation of a route's removal.
 const TWO_READS: Duration = Duration::from_secs(60);
 const EVENT_BY: Duration = Duration::from_secs(60);
@@ -43,6 +45,8 @@ enum Act {
     FallsSilent,
     /// The kubelet renews its lease alone.
     RenewsLeaseAlone,
+    /// The cluster calls no kubelet silent from now on.
+    ManagerStops,
     Cordon,
     Taint(&'static str),
     /// A list that shows one instance.
@@ -74,6 +78,8 @@ struct Lives {
     testbed: Testbed,
     machines: BTreeMap<u8, Machine>,
     removed: BTreeSet<u8>,
+    /// Whether the controller manager runs.
+    manager: bool,
     /// Since when the account shows its instances.
     shows: Option<Instant>,
 }
@@ -133,7 +139,7 @@ impl Lives {
             (*number, Machine { name, status, beat, renewed, renews, unknown, gone, replaced, out_of_sync })
         };
         let machines = numbers.iter().map(machine).collect();
-        let mut lives = Self { testbed, machines, removed: BTreeSet::new(), shows: Some(now) };
+        let mut lives = Self { testbed, machines, removed: BTreeSet::new(), manager: true, shows: Some(now) };
         for number in numbers {
             let lease = json!({
                 "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -153,6 +159,7 @@ impl Lives {
         match act {
             DeniedLists => self.shows = None,
             PermittedLists => self.shows = self.shows.or_else(|| Some(Instant::now())),
+            ManagerStops => self.manager = false,
             _ => {}
         }
         let Lives { testbed, machines, .. } = self;
@@ -196,12 +203,13 @@ impl Lives {
                 let mut all = testbed.cluster.get("Node", "", &name).unwrap()["spec"]["taints"].clone();
                 let taint = json!({"key": key, "effect": "NoSchedule"});
                 match all.as_array_mut() {
+                    Some(all) if all.contains(&taint) => {}
                     Some(all) => all.push(taint),
                     None => all = json!([taint]),
                 }
                 testbed.cluster.patch("Node", "", &name, &json!({"spec": {"taints": all}})).unwrap();
             }
-            Cordon | Taint(_) => {}
+            Cordon | Taint(_) | ManagerStops => {}
             PartialList => testbed.cloud.faults().script("DescribeInstances", Fault::Partial(1)),
             DeniedLists => denied(&["DescribeInstances"]),
             PermittedLists => denied(&[]),
@@ -219,7 +227,7 @@ impl Lives {
 
     fn beat(&mut self) {
         let now = Instant::now();
-        let cluster = &self.testbed.cluster;
+        let (cluster, manager) = (&self.testbed.cluster, self.manager);
         for (number, machine) in &mut self.machines {
             let Some(seen) = node(&self.testbed, *number) else { continue };
             let time = jiff_now();
@@ -239,7 +247,7 @@ impl Lives {
                         cluster.set_ready(&machine.name, status).unwrap();
                     }
                 }
-                None if machine.last_word().elapsed() >= SILENCE && ready(&seen) != Some("Unknown") => {
+                None if manager && machine.last_word().elapsed() >= SILENCE && ready(&seen) != Some("Unknown") => {
                     cluster.set_ready(&machine.name, "Unknown").unwrap();
                     machine.unknown = Some(now);
                 }
@@ -255,8 +263,8 @@ impl Lives {
             let Some(seen) = node(&self.testbed, *number) else {
                 if self.removed.insert(*number) {
                     assert!(machine.gone.is_some(), "{name} is removed, and its instance exists");
-                    let silent = machine.unknown.map(|since| since.elapsed());
-                    assert!(silent >= Some(GRACE), "{name} is removed after {silent:?} of silence");
+                    let (silent, mute) = (machine.unknown.map(|since| since.elapsed()), machine.last_word().elapsed());
+                    assert!(silent >= Some(GRACE) || mute >= MUTE, "{name} is removed after {silent:?}, {mute:?}");
                 }
                 continue;
             };
@@ -354,6 +362,16 @@ fn a_node_ends_as_its_instance_and_its_kubelet_say() {
             &[(0, 1, Release), (0, 1, Reports("False")), (30, 1, RenewsLeaseAlone)],
             Left::Node,
         ),
+        (
+            "released, and silent while no controller manager runs",
+            &[(0, 1, ManagerStops), (0, 1, Release), (0, 1, FallsSilent), (900, 1, PermittedLists)],
+            Left::Removed,
+        ),
+        (
+            "released, and its lease alone is renewed while no controller manager runs",
+            &[(0, 1, ManagerStops), (0, 1, Release), (0, 1, RenewsLeaseAlone), (900, 1, PermittedLists)],
+            Left::Aside,
+        ),
         ("replaced, and ready", &[(0, 1, Replace)], Left::Aside),
         ("replaced, and not ready", &[(0, 1, Replace), (0, 1, Reports("False"))], Left::Aside),
         ("replaced, and silent", &[(0, 1, Replace), (0, 1, FallsSilent)], Left::Removed),
@@ -405,6 +423,7 @@ fn some_act() -> impl Strategy<Value = Act> {
         2 => prop::sample::select(vec!["True", "False"]).prop_map(Reports),
         2 => Just(FallsSilent),
         1 => Just(RenewsLeaseAlone),
+        1 => Just(ManagerStops),
         1 => Just(Cordon),
         1 => prop::sample::select(vec!["karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler", "any"]).prop_map(Taint),
         1 => Just(PartialList),
@@ -451,6 +470,8 @@ fn a_lasting_fault_of_a_node_is_retried_ever_more_rarely_whatever_others_write_t
         for write in 0..120 {
             let label = json!({"metadata": {"labels": {"mood": format!("{write}")}}});
             testbed.cluster.patch("Node", "", "early", &label).unwrap();
+            let beat = json!({"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": jiff_now()}]});
+            testbed.cluster.patch_status("Node", "", "early", &beat).unwrap();
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
         let calls = testbed.cloud.count("DescribeInstances") - before;
@@ -575,6 +596,22 @@ fn a_stale_entry_is_replaced_although_another_ready_node_has_lost_its_instance_f
     on_a_clock(async {
         let (mut lives, _product) = Lives::begin(&[1, 2, 3]).await;
         stale_entry_is_replaced_after(&mut lives, Release, &[&*instance(1), "kubectl delete node node-1"]).await;
+    });
+}
+
+#[test]
+fn a_node_whose_instance_went_while_no_process_ran_is_left_out_and_told_so() {
+    on_a_clock(async {
+        let (mut lives, product) = Lives::begin(&[1, 2, 3]).await;
+        drop(product);
+        lives.act(1, Release);
+        let _anew = Lives::product(&lives.testbed);
+        lives.pass(120).await;
+        let told = warnings(&lives.testbed, "node-1");
+        let gone = |(reason, text): &(String, String)| {
+            reason == "InstanceGone" && text.contains(&instance(1)) && text.contains("routes leave the node out")
+        };
+        assert!(told.iter().any(gone), "{told:?}");
     });
 }
 

@@ -27,7 +27,8 @@ fn what_is_switched_off_needs_no_right() {
     assert!(all.contains("delete nodes") && all.contains("patch services/status") && all.contains("update leases"));
     let careful = may(&config(&format!("{ALL}[node]\nremove_released = false\n")), 34);
     assert_eq!(all.difference(&careful).collect::<Vec<_>>(), ["delete nodes"]);
-    let alone = may(&config(&format!("{ALL}[leader_election]\nenabled = false\n")), 34);
+    let alone = "[leader_election]\nenabled = false\n[node]\nremove_released = false\n";
+    let alone = may(&config(&format!("{ALL}{alone}")), 34);
     assert!(!alone.iter().any(|right| right.contains("leases")), "{alone:?}");
     let routes = may(&config(&format!("controllers = [\"route\"]\n{ALL}")), 34);
     assert!(!routes.iter().any(|right| right.contains("services") || right.contains("delete")), "{routes:?}");

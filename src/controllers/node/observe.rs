@@ -8,7 +8,7 @@ use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::config::Config;
 use crate::controllers::instances::{self, BATCH};
 use crate::controllers::route;
-use crate::plan::inputs::{ConditionStatus, NodeView};
+use crate::plan::inputs::NodeView;
 use crate::plan::location::CloudLocation;
 use crate::plan::node::instance::{Instance, NetworkInterface};
 use crate::plan::node::removal::{Absence, MissingInstance};
@@ -92,8 +92,8 @@ impl NodeObserver<'_> {
                 let absence = answers.absent.remove(&id);
                 let absence = absence.unwrap_or_else(|| Absence::Unproven("it was not asked about".into()));
                 observed.plans.push((view.clone(), node::plan_missing(&view, &id, policy)));
-                let (successor, is_lost) = (None, false);
-                observed.missing.push(MissingInstance { node: view, id, absence, successor, is_lost });
+                let (successor, is_lost, report) = (None, false, None);
+                observed.missing.push(MissingInstance { node: view, id, absence, successor, is_lost, report });
             }
         }
         self.find_successors(&mut observed.missing).await;
@@ -140,11 +140,7 @@ impl NodeObserver<'_> {
     /// Which instances have the address of nodes whose kubelet reports although their own instance is gone. A name proves nothing:
     /// in a VPC that accounts share, the node can be another account's.
     async fn find_successors(&self, missing: &mut [MissingInstance]) {
-        let reports = |missing: &&mut MissingInstance| {
-            let ready = missing.node.ready.as_ref();
-            missing.absence == Absence::Proven && ready.is_some_and(|ready| ready.status != ConditionStatus::Unknown)
-        };
-        let reporting: Vec<_> = missing.iter_mut().filter(reports).collect();
+        let reporting: Vec<_> = missing.iter_mut().filter(|missing| missing.may_report()).collect();
         let nodes: Vec<_> = reporting.iter().map(|missing| missing.node.clone()).collect();
         let Ok(candidates) = self.candidates(&nodes).await else { return };
         for missing in reporting {

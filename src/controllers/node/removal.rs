@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::observe::NodeObservations;
 use crate::clock;
-use crate::cluster::{Store, WriteFault};
+use crate::cluster::{Cluster, ObjectPath, Store, WriteFault};
 use crate::config::Config;
 use crate::controllers::Context;
 use crate::controllers::batch::{self, BatchResult};
@@ -27,6 +28,11 @@ use crate::telemetry::alarms::named;
 
 /// Reason of the events about nodes that stay without their instance.
 const GONE: &str = "InstanceGone";
+
+const NODES: ObjectPath<'_> = ObjectPath { api: "/api/v1", namespace: "", plural: "nodes" };
+/// Each kubelet renews the lease of its node's name.
+const KUBELET_LEASES: ObjectPath<'_> =
+    ObjectPath { api: "/apis/coordination.k8s.io/v1", namespace: "kube-node-lease", plural: "leases" };
 
 fn rules(config: &Config, location: &CloudLocation) -> RemovalRules {
     RemovalRules {
@@ -104,9 +110,12 @@ impl NodeRemover {
             self.seen.insert(view.name.clone(), LastSeen { elsewhere: Some(!here), ..LastSeen::default() });
         }
         let rules = rules(&context.config.borrow(), &context.location);
+        if rules.enabled {
+            read_reports(&context.cluster, &mut observed.missing).await;
+        }
         for missing in &mut observed.missing {
             let now = Moment { wall: clock::now(), elapsed: self.started.elapsed() };
-            missing.is_lost = self.ledger.is_lost(&missing.node.uid, now.elapsed, &rules);
+            missing.is_lost = self.ledger.is_lost(&missing.node, now.elapsed, &rules);
             let MissingInstance { node, id, absence, .. } = &*missing;
             let mut seen = LastSeen::default();
             if let Absence::Unproven(why) = absence {
@@ -176,13 +185,33 @@ impl NodeRemover {
     }
 }
 
+/// Reads what kubelets wrote last that the cluster does not call silent: it calls none so while its controller manager is down.
+async fn read_reports(cluster: &Cluster, missing: &mut [MissingInstance]) {
+    let mut reads = Vec::new();
+    for one in missing {
+        if one.may_report() {
+            reads.push(async { one.report = last_report(cluster, &one.node.name).await });
+        }
+    }
+    join_all(reads).await;
+}
+
+/// The heartbeat of a kubelet and the renewal of its lease, as they are written; a kubelet without lease has the heartbeat alone.
+async fn last_report(cluster: &Cluster, node: &str) -> Option<String> {
+    let object = cluster.look_up(NODES, node).await.ok()??;
+    let lease = cluster.look_up(KUBELET_LEASES, node).await.ok()?.unwrap_or_default();
+    let ready = object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Ready")?;
+    Some(format!("{} {}", ready["lastHeartbeatTime"], lease["spec"]["renewTime"]))
+}
+
 /// True if the node is gone, or proves to be alive.
 async fn remove_one(context: &Context, reporter: &Reporter, missing: &MissingInstance, grace: Duration) -> bool {
-    let MissingInstance { node, id, absence, .. } = missing;
+    let MissingInstance { node, id, absence, report, .. } = missing;
     let patcher = NodePatcher { cluster: &context.cluster, fence: &context.fence };
+    let is_mute = report.is_some() && last_report(&context.cluster, &node.name).await == *report;
     let still = |fresh: &NodeView| {
         let same = ProviderId::parse(&fresh.provider_id).as_ref() == Ok(id);
-        let is_silent = silent_for(fresh, clock::now()).is_some_and(|silent| silent >= grace);
+        let is_silent = is_mute || silent_for(fresh, clock::now()).is_some_and(|silent| silent >= grace);
         same && is_silent && matches!(classify(fresh), NodeClass::Ecs(_))
     };
     match patcher.delete(node, still).await {

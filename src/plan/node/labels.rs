@@ -29,6 +29,11 @@ pub(super) fn keys() -> impl Iterator<Item = &'static str> {
     LABELS.iter().flat_map(|(keys, _)| keys.iter().copied())
 }
 
+/// Whether a controller has seen the instance of a node, and described it: a kubelet does not know the type of its instance.
+pub(super) fn is_described(node: &NodeView) -> bool {
+    LABELS[0].0.iter().any(|key| node.labels.contains_key(*key))
+}
+
 /// Whether the labels that decide something about a node are the same before and after a change.
 #[must_use]
 pub fn has_same_labels(before: &NodeView, now: &NodeView) -> bool {

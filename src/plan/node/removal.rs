@@ -3,16 +3,17 @@
 //! "The cloud does not show the instance" is weak evidence: a missing permission, the wrong account or a partial answer
 //! look the same. So a node is removed only after two observations apart in time, each from an answer that proves the absence,
 //! while its kubelet has been silent for long, and only few nodes are removed within a window. A node whose kubelet reports
-//! stays: another account may have its instance. It serves no longer if this process has seen the instance before, or another one has
-//! its address.
+//! stays: another account may have its instance. It serves no longer if a controller has described the instance in its labels,
+//! or another instance has its address.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::labels::is_described;
 use super::view::is_uninitialized;
 use crate::plan::inputs::{ConditionStatus, NodeView};
 use crate::plan::provider_id::ProviderId;
@@ -54,11 +55,20 @@ pub struct MissingInstance {
     pub absence: Absence,
     /// The instance that has the address of the node now.
     pub successor: Option<String>,
-    /// Whether the account showed the instance to this process, and has not for long, see [`RemovalLedger::is_lost`].
+    /// Whether the account has not shown the instance for long, see [`RemovalLedger::is_lost`].
     pub is_lost: bool,
+    /// What its kubelet wrote last, as it was read; `None` where the cluster calls the kubelet silent, or the read failed.
+    pub report: Option<String>,
 }
 
 impl MissingInstance {
+    /// Whether the absence is proven, and the cluster does not call the kubelet silent.
+    #[must_use]
+    pub fn may_report(&self) -> bool {
+        let ready = self.node.ready.as_ref();
+        self.absence == Absence::Proven && ready.is_some_and(|ready| ready.status != ConditionStatus::Unknown)
+    }
+
     /// Whether it is certain that nothing serves under the id of the instance any more.
     #[must_use]
     pub const fn serves_no_longer(&self) -> bool {
@@ -85,8 +95,9 @@ impl MissingInstance {
     }
 }
 
-/// How long a kubelet has been silent; `None` if it reports, or never did. The cluster writes `Unknown` when neither a heartbeat nor
-/// a renewal of the lease has come for its own grace period; `True` and `False` are what a kubelet says that reports.
+/// For how long the cluster has called a kubelet silent; `None` if it does not, or the kubelet never reported. The cluster writes
+/// `Unknown` when neither a heartbeat nor a renewal of the lease has come for its own grace period; `True` and `False` are what a
+/// kubelet said.
 #[must_use]
 pub fn silent_for(view: &NodeView, now: Timestamp) -> Option<Duration> {
     let unknown = view.ready.as_ref().filter(|ready| ready.status == ConditionStatus::Unknown)?;
@@ -158,46 +169,60 @@ impl fmt::Display for WithholdReason {
 /// What this process remembers about missing instances. Losing it only delays removals.
 #[derive(Clone, Debug, Default)]
 pub struct RemovalLedger {
-    first_missing: BTreeMap<String, Duration>,
-    /// Nodes whose instance was shown, and whether in the cluster's VPC.
-    shown: BTreeMap<String, bool>,
+    missing: BTreeMap<String, MissingSince>,
+    /// Nodes whose instance was shown in another VPC.
+    elsewhere: BTreeSet<String>,
     removed: VecDeque<Duration>,
+}
+
+/// When an instance was missing first, and the last report of the kubelet with the time when it was new.
+#[derive(Clone, Debug, Default)]
+struct MissingSince {
+    since: Duration,
+    report: Option<String>,
+    reported: Duration,
 }
 
 /// An answer that proves nothing is asked for again after this time.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
+/// A kubelet that lives writes at least its status within this time: its `nodeStatusReportFrequency` is 5 minutes.
+const LONGEST_PAUSE: Duration = Duration::from_secs(360);
+
 impl RemovalLedger {
     /// The cloud shows the node's instance; `here` says whether in the cluster's VPC.
     pub fn present(&mut self, uid: &str, here: bool) {
-        self.first_missing.remove(uid);
-        self.shown.insert(uid.to_owned(), here);
+        self.missing.remove(uid);
+        match here {
+            true => self.elsewhere.remove(uid),
+            false => self.elsewhere.insert(uid.to_owned()),
+        };
     }
 
-    /// Whether the cloud showed the node's instance once, and no proof has shown it for as long as a kubelet must be silent for a
-    /// removal: a list that lies for a while takes no node that serves out of load balancers.
+    /// Whether a controller has described the node's instance, and no proof has shown it for as long as a kubelet must be silent
+    /// for a removal: a list that lies for a while takes no node that serves out of load balancers.
     #[must_use]
-    pub fn is_lost(&self, uid: &str, elapsed: Duration, rules: &RemovalRules) -> bool {
-        let since = self.first_missing.get(uid).filter(|_| self.shown.contains_key(uid));
-        since.is_some_and(|since| elapsed.saturating_sub(*since) >= rules.grace)
+    pub fn is_lost(&self, node: &NodeView, elapsed: Duration, rules: &RemovalRules) -> bool {
+        let missing = self.missing.get(&node.uid).filter(|_| is_described(node));
+        missing.is_some_and(|missing| elapsed.saturating_sub(missing.since) >= rules.grace)
     }
 
     /// Forgets nodes that are not in the cluster any more.
     pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
-        self.first_missing.retain(|uid, _| exists(uid));
-        self.shown.retain(|uid, _| exists(uid));
+        self.missing.retain(|uid, _| exists(uid));
+        self.elsewhere.retain(|uid| exists(uid));
     }
 
     /// Decides about a node whose instance is missing. [`RemovalDecision::Remove`] is counted as done.
     pub fn decide(&mut self, missing: &MissingInstance, now: Moment, rules: &RemovalRules) -> RemovalDecision {
         let MissingInstance { node: view, id, absence, .. } = missing;
-        let elsewhere = self.shown.get(&view.uid) == Some(&false);
+        let elsewhere = self.elsewhere.contains(&view.uid);
         let ours = id.region == rules.region && id.instance.starts_with("i-") && !elsewhere;
         let silent_for = silent_for(view, now.wall);
         // A kubelet that never reported is no proof of a release, and one that reports speaks against it.
         let is_weak = *absence != Absence::Proven && silent_for.is_none();
         if !ours || view.deleting || view.ready.is_none() || is_weak {
-            self.first_missing.remove(&view.uid);
+            self.missing.remove(&view.uid);
             return RemovalDecision::Keep;
         }
         if let Absence::Unproven(why) = absence {
@@ -206,8 +231,15 @@ impl RemovalLedger {
             }
             return RemovalDecision::Withheld { reason: WithholdReason::Unproven(why.clone()), again: ASK_AGAIN };
         }
-        let first = *self.first_missing.entry(view.uid.clone()).or_insert(now.elapsed);
-        let missing_for = now.elapsed.saturating_sub(first);
+        let anew = MissingSince { since: now.elapsed, ..MissingSince::default() };
+        let seen = self.missing.entry(view.uid.clone()).or_insert(anew);
+        if seen.report != missing.report {
+            (seen.report, seen.reported) = (missing.report.clone(), now.elapsed);
+        }
+        let unchanged_for = now.elapsed.saturating_sub(seen.reported);
+        let is_mute = seen.report.is_some() && unchanged_for >= rules.grace.max(LONGEST_PAUSE);
+        let silent_for = silent_for.or_else(|| is_mute.then_some(unchanged_for));
+        let missing_for = now.elapsed.saturating_sub(seen.since);
         let grace =
             silent_for.filter(|_| rules.enabled).map_or(Duration::ZERO, |silent| rules.grace.saturating_sub(silent));
         let wait = rules.interval.saturating_sub(missing_for).max(grace);
@@ -268,7 +300,7 @@ mod tests {
 
     fn missing(node: &NodeView, region: &str, absence: Absence) -> MissingInstance {
         let id = ProviderId { region: region.into(), instance: "i-1".into() };
-        MissingInstance { node: Arc::new(node.clone()), id, absence, successor: None, is_lost: false }
+        MissingInstance { node: Arc::new(node.clone()), id, absence, successor: None, is_lost: false, report: None }
     }
 
     #[test]
@@ -348,19 +380,40 @@ mod tests {
     }
 
     #[test]
-    fn only_an_instance_that_was_shown_and_stays_away_for_the_grace_is_lost() {
+    fn only_an_instance_that_a_controller_described_and_that_stays_away_for_the_grace_is_lost() {
         let (mut ledger, rules) = (RemovalLedger::default(), rules(1));
-        ledger.present("seen", true);
-        let mut look = |name: &str, seconds| {
-            let gone = missing(&node(name, ConditionStatus::True), "cn-a", Absence::Proven);
-            ledger.decide(&gone, at(seconds), &rules);
-            ledger.is_lost(name, at(seconds).elapsed, &rules)
+        let plain = node("never", ConditionStatus::True);
+        let mut described = node("seen", ConditionStatus::True);
+        described.labels.insert("beta.kubernetes.io/instance-type".into(), "ecs.g7.large".into());
+        let mut look = |view: &NodeView, seconds| {
+            ledger.decide(&missing(view, "cn-a", Absence::Proven), at(seconds), &rules);
+            ledger.is_lost(view, at(seconds).elapsed, &rules)
         };
-        assert!(!look("seen", 100) && !look("never", 100));
-        assert!(!look("seen", 159), "a list that lies for a while");
-        assert!(look("seen", 160) && !look("never", 160));
+        assert!(!look(&described, 100) && !look(&plain, 100));
+        assert!(!look(&described, 159), "a list that lies for a while");
+        assert!(look(&described, 160) && !look(&plain, 160));
         ledger.present("seen", true);
-        assert!(!ledger.is_lost("seen", at(200).elapsed, &rules));
+        assert!(!ledger.is_lost(&described, at(200).elapsed, &rules));
+    }
+
+    /// While the controller manager is down, the cluster calls no kubelet silent.
+    #[test]
+    fn a_kubelet_whose_reports_stay_the_same_for_longer_than_any_pause_is_silent() {
+        let view = node("a", ConditionStatus::True);
+        let gone = |report: &str| {
+            let report = Some(report.to_owned()).filter(|report| !report.is_empty());
+            MissingInstance { report, ..missing(&view, "cn-a", Absence::Proven) }
+        };
+        let reports = RemovalDecision::Stay("its kubelet reports");
+        let (mut ledger, rules) = (RemovalLedger::default(), rules(1));
+        let mut look = |report, seconds| ledger.decide(&gone(report), at(seconds), &rules);
+        look("1", 100);
+        assert_eq!(look("1", 459), reports);
+        assert_eq!(look("2", 460), reports, "a new heartbeat");
+        assert_eq!(look("", 700), reports, "a read that failed proves nothing");
+        assert_eq!(look("2", 820), reports, "what was not read may have changed");
+        assert_eq!(look("2", 1179), reports);
+        assert_eq!(look("2", 1180), RemovalDecision::Remove);
     }
 
     #[test]
