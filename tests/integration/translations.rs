@@ -218,6 +218,38 @@ fn is_item(line: &str) -> bool {
     line.starts_with("- ") || line.split_once(". ").is_some_and(|(number, _)| number.parse::<u8>().is_ok())
 }
 
+/// Each page links to the other one right below its title, and a Chinese page leads to Chinese ones where there are such.
+#[test]
+fn every_guide_has_a_chinese_page_and_no_link_leaves_the_language_without_need() {
+    let mut wrong = Vec::new();
+    for page in crate::documents::pages(&["docs/guides"]) {
+        let name = page.file_name().unwrap().to_str().unwrap();
+        let chinese = std::fs::read_to_string(path("docs/zh/guides").join(name)).unwrap_or_default();
+        for (text, link) in [
+            (read(page.to_str().unwrap()), format!("[中文](../zh/guides/{name})")),
+            (chinese, format!("[English](../../guides/{name})")),
+        ] {
+            if text.split("\n\n").nth(1) != Some(&link) {
+                wrong.push(format!("{name} lacks below a title {link}"));
+            }
+        }
+    }
+    for page in crate::documents::pages(&["docs/zh"]) {
+        let text = read(page.to_str().unwrap());
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            let to = path(page.parent().unwrap().to_str().unwrap()).join(target).canonicalize().unwrap_or_default();
+            let is_own = to.file_name() == page.file_name();
+            if let Ok(of_docs) = to.strip_prefix(path("docs"))
+                && !is_own
+                && path("docs/zh").join(of_docs).is_file()
+            {
+                wrong.push(format!("{} leads to the English {}", page.display(), of_docs.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn chinese_pages_follow_the_english_ones_paragraph_by_paragraph() {
     let mut differing = Vec::new();
