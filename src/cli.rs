@@ -44,8 +44,7 @@ pub enum Command {
     Run,
     /// Checks the configuration and prints every problem with its position. Exit code 0 without problems, 1 otherwise.
     Check {
-        /// Also asks the API server whether the pod network fits: with `route`, whether another program makes routes, or none
-        /// are needed.
+        /// Also asks the API server whether the pod network fits: with `route`, whether it needs routes of this program.
         #[arg(long)]
         cluster: bool,
     },
@@ -82,8 +81,7 @@ pub enum Command {
         /// How to print the findings.
         #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
         output: OutputFormat,
-        /// Also writes an archive (tar.gz) for a bug report, without secrets: findings, configuration, version, and the pages of
-        /// the process that runs on this machine.
+        /// Also writes a tar.gz for a bug report, without secrets: findings, configuration, version, pages of the process here.
         #[arg(long, value_name = "FILE")]
         bundle: Option<PathBuf>,
     },
@@ -138,8 +136,7 @@ pub struct LintArgs {
     /// Files in YAML or JSON; `-` is the standard input. What is no Service is left out.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
-    /// Prints what would be made for each Service in an account that has nothing yet; node ports and zones that its manifest
-    /// leaves open are examples.
+    /// Prints what would be made for each Service in an empty account; node ports and zones that nothing states are examples.
     #[arg(long)]
     pub plan: bool,
     /// How to print the findings.
@@ -165,16 +162,13 @@ pub struct MigrateArgs {
     /// The cloud config of the official controller.
     #[arg(long, value_name = "FILE")]
     pub cloud_config: Option<PathBuf>,
-    /// Reads flags and cloud config of the official Deployment, DaemonSet or static pod from the cluster, which is found as
-    /// `run` finds it: `--set kubernetes.kubeconfig=FILE`, `KUBECONFIG`.
+    /// Reads flags and cloud config of the official workload in the cluster of `kubernetes.kubeconfig` or `KUBECONFIG`.
     #[arg(long, conflicts_with = "flags")]
     pub from_cluster: bool,
-    /// Where the official controller runs, if it is neither kube-system nor openshift-cloud-controller-manager, such as the
-    /// shoot--PROJECT--CLUSTER of a Gardener seed.
+    /// Where the official controller runs, if not in its usual namespaces, such as shoot--PROJECT--CLUSTER of a Gardener seed.
     #[arg(long, value_name = "NAMESPACE", requires = "from_cluster")]
     pub namespace: Option<String>,
-    /// Writes new files into this folder, the key pair among them with mode 0600. Otherwise everything is printed, without
-    /// the key pair.
+    /// Writes new files, the key pair with mode 0600, into this folder; otherwise all but the key pair is printed.
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
     /// The flags of the official controller.
@@ -194,8 +188,7 @@ pub struct RbacArgs {
     /// A user who gets the permissions instead, such as the common name of a client certificate.
     #[arg(long, value_name = "NAME", conflicts_with = "service_account")]
     pub user: Option<String>,
-    /// Instead, prints the kubeconfig that the systemd service and a static pod need, for the API server `kubernetes.server`. It
-    /// names the files of its credentials and holds none: a token, or with `--user` a client certificate and its key.
+    /// Instead, prints the kubeconfig for a service of the host. It names the file of a token, or with `--user` of a certificate.
     #[arg(long)]
     pub kubeconfig: bool,
 }

@@ -190,7 +190,7 @@ fn origin(source: &SourceArgs) -> Origin {
 /// Where the configuration is: for kubectl's plugin in the cluster, unless there is a file.
 fn in_use(source: &SourceArgs) -> Result<Origin, CommandError> {
     let origin = origin(source);
-    if !kubectl::is_caller() || has_file(source) {
+    if !connect::is_for_kubectl() || has_file(source) {
         return Ok(origin);
     }
     Ok(Origin { text: Some(kubectl::configuration(&elsewhere(&origin)?)?), path: kubectl::PLACE.into(), ..origin })
@@ -215,10 +215,14 @@ fn load(source: &SourceArgs) -> Result<Loaded, CommandError> {
     Ok(load_from(&in_use(source)?)?)
 }
 
-/// The configuration; what holds without one if there is no file where it is looked for by itself.
+/// The configuration; what holds without one if there is no file where it is looked for by itself. The file need not be filled
+/// in: no manifest depends on keys or on the name of the cluster.
 fn optional_config(source: &SourceArgs) -> Result<Config, ConfigReport> {
-    let origin = origin(source);
-    if has_file(source) { Ok(load_from(&origin)?.config) } else { without_file(origin) }
+    if !has_file(source) {
+        return without_file(origin(source));
+    }
+    let text = std::fs::read_to_string(&source.config).ok().map(|text| text.replace("change-me", "any"));
+    Ok(config::load(&Origin { text, ..origin(source) }, &CATALOG)?.config)
 }
 
 fn has_file(source: &SourceArgs) -> bool {

@@ -227,6 +227,16 @@ impl super::CloudClient {
         self.signing.shared.rpc.rate_limiter.wake(&self.signing.settings().calls.quota);
     }
 
+    /// Gets keys to sign with ahead of the first call.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub async fn has_keys(&self) -> Result<(), String> {
+        let settings = self.signing.settings();
+        let keys = settings.provider.key(&settings.issuers(&self.signing.shared.rpc)).await;
+        keys.map(drop).map_err(|error| error.to_string())
+    }
+
     /// How long the present keys are valid; `None` before the first call, and for keys without an end.
     #[must_use]
     pub fn keys_last(&self) -> Option<Duration> {

@@ -63,6 +63,8 @@ pub(super) enum CredentialError {
     Metadata(#[from] MetadataError),
     #[error("configured keys are not renewed")]
     Fixed,
+    #[error("{0}")]
+    Configured(String),
     #[error("no RAM role is attached to this instance; attach one, or configure other credentials")]
     NoRole,
     #[error("the token file {} cannot be used: {reason}", path.display())]
@@ -270,6 +272,7 @@ impl CredentialProvider {
     async fn issue(&self, issuers: &CredentialIssuers<'_>) -> Result<TemporaryKey, CredentialError> {
         match &self.config {
             Credentials::AccessKey(_) => Err(CredentialError::Fixed),
+            Credentials::Unusable(why) => Err(CredentialError::Configured(why.clone())),
             Credentials::AssumeRole { source, role_arn, session_name, duration, external_id } => {
                 let params = role(role_arn, session_name, *duration).maybe("ExternalId", external_id.as_ref());
                 let issued = issuers.sts()?.assume(ASSUME_ROLE, params, Some(&key_pair(source))).await;

@@ -17,8 +17,11 @@ use crate::cli::{ExplainArg, ObjectArg, OutputFormat};
 use crate::cluster::{Cluster, Leader, ObjectKind, PastEvent, WriteFault};
 use crate::config::{Config, Origin};
 use crate::controllers::registry::{CONTROLLERS, PlannedKind, Subject};
+use crate::controllers::service::{self, Linted};
 use crate::controllers::{Clients, Previewed};
-use crate::plan::inputs::{NodeView, ObjectKey};
+use crate::plan::inputs::{NodeView, ObjectKey, ServiceView};
+use crate::plan::service::handling::LoadBalancerKind;
+use crate::plan::service::problem::ServiceProblem;
 use crate::plan::{LineKind, PlanLine, count_of};
 
 /// Events on the page; the API server keeps them for an hour or so.
@@ -90,6 +93,19 @@ pub(super) async fn unmanaged(
     Ok(explanation.managed_by.is_empty().then(|| explanation.summarise()))
 }
 
+/// What is wrong with a Service by itself, which the cloud has no part in.
+pub(super) fn without_cloud(service: &ServiceView, config: &Config) -> Vec<PlanLine> {
+    let Linted { kind, errors, warnings, .. } = service::lint(service.clone(), config);
+    let object = service.key.to_string();
+    let controller = if kind == Some(LoadBalancerKind::Network) { service::NLB } else { service::NAME };
+    let line = |kind, what: &ServiceProblem| {
+        let (object, text) = (object.clone(), what.to_string());
+        PlanLine { controller, object, text, destroys: false, kind }
+    };
+    let notes = warnings.iter().filter(|_| kind.is_some()).map(|what| line(LineKind::Note, what));
+    errors.iter().map(|what| line(LineKind::Problem, what)).chain(notes).collect()
+}
+
 /// The object, and the namespace that is stated beside it.
 async fn explain(config: &Config, origin: &Origin, (object, namespace): (&ExplainArg, &str)) -> Explanation {
     let is_elected = config.leader_election.enabled;
@@ -151,7 +167,12 @@ impl Explanation {
             Ok((cloud, location)) => {
                 self.plan(&Clients { cluster, cloud, location }, (config, origin), &object.key).await;
             }
-            Err(CommandError(error)) => self.unknown.push(format!("everything in the cloud: {error}")),
+            Err(CommandError(error)) => {
+                if let Ok(Some(Subject::Service(service))) = &subject {
+                    self.plan = without_cloud(service, config);
+                }
+                self.unknown.push(format!("everything in the cloud: {error}"));
+            }
         }
     }
 

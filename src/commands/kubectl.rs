@@ -1,8 +1,6 @@
 //! `kubectl alicloud`: kubectl runs the program under the name of a plugin, away from the hosts of the cluster, whose
 //! configuration it reads from there.
 
-use std::path::Path;
-
 use super::connect::connect_cluster;
 use super::{CommandError, runtime};
 use crate::cluster::ObjectPath;
@@ -10,12 +8,6 @@ use crate::config::Config;
 
 /// The ConfigMap of the manifests and the chart, as a path in messages.
 pub(super) const PLACE: &str = "kube-system/alicloud-ccm/alicloud-ccm.toml";
-
-/// Whether kubectl started this process.
-pub(super) fn is_caller() -> bool {
-    let name = std::env::args_os().next().unwrap_or_default();
-    Path::new(&name).file_name().is_some_and(|name| name == "kubectl-alicloud")
-}
 
 /// The text of the configuration in use; `config` says how to reach the cluster.
 pub(super) fn configuration(config: &Config) -> Result<String, CommandError> {

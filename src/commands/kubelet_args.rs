@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 use super::{CommandError, CommandResult, print, runtime};
-use crate::alibaba::metadata::{Metadata, MetadataError};
-use crate::alibaba::transport::{HttpTransport, SetupError, Transport};
+use crate::alibaba::metadata::Metadata;
+use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::cli::{KubeletArgs, KubeletOutput, NodeNameSource};
 use crate::config::checked::Endpoints;
 use crate::plan::provider_id::ProviderId;
@@ -17,19 +16,9 @@ use crate::plan::provider_id::ProviderId;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Error)]
-enum KubeletError {
-    #[error("connections cannot be set up: {0}")]
-    Setup(#[from] SetupError),
-    #[error("{cause}; given up after {} s: run this on an ECS instance, or give it more time with --timeout", waited.as_secs())]
-    NoAnswer { cause: MetadataError, waited: Duration },
-    #[error("the metadata service says that {key} is {value:?}, which cannot be used as {used_as}")]
-    Unusable {
-        /// Key below `/latest/meta-data/`.
-        key: &'static str,
-        value: String,
-        used_as: &'static str,
-    },
+/// `used_as` says what the value of a key of the metadata service cannot be.
+fn unusable(key: &str, value: &str, used_as: &str) -> CommandError {
+    CommandError(format!("the metadata service says that {key} is {value:?}, which cannot be used as {used_as}"))
 }
 
 /// What the metadata service says about the instance.
@@ -39,13 +28,14 @@ struct Identity {
 }
 
 pub(super) fn run(arguments: &KubeletArgs) -> CommandResult {
-    let identity = runtime()?.block_on(identity(arguments)).map_err(CommandError::new)?;
+    let identity = runtime()?.block_on(identity(arguments))?;
     print(&identity.to_text(arguments.output))
 }
 
 /// Asks the metadata service, and retries until the timeout of the arguments.
-async fn identity(arguments: &KubeletArgs) -> Result<Identity, KubeletError> {
-    let transport: Arc<dyn Transport> = Arc::new(HttpTransport::new()?);
+async fn identity(arguments: &KubeletArgs) -> Result<Identity, CommandError> {
+    let setup = |error| CommandError(format!("connections cannot be set up: {error}"));
+    let transport: Arc<dyn Transport> = Arc::new(HttpTransport::new().map_err(setup)?);
     let metadata = arguments.metadata.trim_end_matches('/').to_owned();
     let endpoints = Endpoints { metadata, metadata_v1_fallback: true, ..Endpoints::default() };
     let metadata = Metadata::new(transport, &endpoints);
@@ -56,7 +46,7 @@ async fn identity(arguments: &KubeletArgs) -> Result<Identity, KubeletError> {
     let id = ProviderId { region, instance };
     let plain = id.to_string();
     if ProviderId::parse(&plain).as_ref() != Ok(&id) {
-        return Err(KubeletError::Unusable { key: "instance-id", value: plain, used_as: "a provider id" });
+        return Err(unusable("instance-id", &plain, "a provider id"));
     }
     let name = match arguments.host_name {
         NodeNameSource::None => None,
@@ -71,13 +61,18 @@ async fn retry(
     key: &'static str,
     until: Instant,
     waited: Duration,
-) -> Result<String, KubeletError> {
+) -> Result<String, CommandError> {
     let mut pause = FIRST_PAUSE;
     loop {
         match metadata.get(key).await {
             Ok(value) => return Ok(value),
             // Early at boot there is no network yet, and the service itself may not be ready.
-            Err(cause) if Instant::now() + pause >= until => return Err(KubeletError::NoAnswer { cause, waited }),
+            Err(cause) if Instant::now() + pause >= until => {
+                let waited = waited.as_secs();
+                return Err(CommandError(format!(
+                    "{cause}; given up after {waited} s: run this on an ECS instance, or give it more time with --timeout"
+                )));
+            }
             Err(_) => sleep(pause).await,
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -85,7 +80,7 @@ async fn retry(
 }
 
 /// Kubelets lower the case themselves; other letters would be refused by the API server.
-fn node_name(value: String) -> Result<String, KubeletError> {
+fn node_name(value: String) -> Result<String, CommandError> {
     let name = value.to_ascii_lowercase();
     let part = |part: &str| {
         let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
@@ -95,11 +90,7 @@ fn node_name(value: String) -> Result<String, KubeletError> {
     if name.len() <= 253 && name.split('.').all(part) {
         Ok(name)
     } else {
-        Err(KubeletError::Unusable {
-            key: "hostname",
-            value,
-            used_as: "the name of a node; choose another --host-name",
-        })
+        Err(unusable("hostname", &value, "the name of a node; choose another --host-name"))
     }
 }
 
@@ -149,7 +140,7 @@ mod tests {
         assert_eq!(node_name("iZbp1ABCz".into()).unwrap(), "izbp1abcz");
         assert_eq!(node_name("a.b-c.d".into()).unwrap(), "a.b-c.d");
         for name in ["my_host", "-a", "a-", "a..b", "", &"a".repeat(254)] {
-            let error = node_name(name.into()).unwrap_err().to_string();
+            let error = node_name(name.into()).unwrap_err().0;
             assert!(error.contains("--host-name"), "{error}");
         }
     }

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::connect::connect;
-use super::explain::unmanaged;
+use super::connect::{connect_cloud, connect_cluster};
+use super::explain::{unmanaged, without_cloud};
 use super::{CommandError, CommandResult, Ended, print_findings, runtime};
 use crate::alibaba::actions::{self, Action, WriteAction};
 use crate::alibaba::{planned, queue_end};
 use crate::cli::{ObjectArg, OutputFormat};
 use crate::config::Config;
-use crate::controllers::Previewed;
 use crate::controllers::registry::{self, Controller};
+use crate::controllers::{Clients, Previewed};
+use crate::plan::inputs::ServiceView;
 use crate::plan::{LineKind, PlanLine, count_of};
 
 /// The calls of those steps that large plans have many of: how the line begins, and the action, which also says whose line it
@@ -70,15 +72,27 @@ pub(super) fn run(config: &Config, only: Option<ObjectArg>, output: OutputFormat
 }
 
 async fn plan(config: &Config, only: Option<ObjectArg>) -> Result<WholePlan, CommandError> {
-    let clients = connect(config).await?;
-    let only = only.map(|object| object.within(&clients.cluster.default_namespace()));
+    let cluster = connect_cluster(config).await?;
+    let only = only.map(|object| object.within(&cluster.default_namespace()));
     let (mut plan, mut calls) = (WholePlan::default(), BTreeMap::new());
     if let Some(object) = &only {
-        plan.not_managed = unmanaged(&clients.cluster, config, object).await?.map(|why| format!("{object} {why}"));
+        plan.not_managed = unmanaged(&cluster, config, object).await?.map(|why| format!("{object} {why}"));
         if plan.not_managed.is_some() {
             return Ok(plan);
         }
     }
+    let clients = match connect_cloud(config).await {
+        Ok((cloud, location)) => Clients { cluster, cloud, location },
+        Err(CommandError(error)) => {
+            let services = cluster.services();
+            services.store.synced().await;
+            let is_asked = |service: &&Arc<ServiceView>| only.as_ref().is_none_or(|only| only.key == service.key);
+            let services = services.store.all();
+            plan.steps = services.iter().filter(is_asked).flat_map(|it| without_cloud(it, config)).collect();
+            plan.problems.push(format!("everything in the cloud: {error}"));
+            return Ok(plan);
+        }
+    };
     for controller in registry::running(config).filter(|row| only.as_ref().is_none_or(|only| only.kind == row.object)) {
         let key = only.as_ref().map(|only| &only.key);
         match (controller.preview)(&clients, config, key).await {
@@ -134,6 +148,7 @@ impl WholePlan {
         let of = |kind| self.steps.iter().filter(|line| line.kind == kind).count();
         let destructive = self.steps.iter().filter(|line| line.mark() == "!").count();
         let steps = match (of(LineKind::Step), destructive) {
+            (0, _) if !self.problems.is_empty() => "No step is known".to_owned(),
             (0, _) => "Nothing to do".to_owned(),
             (steps, 0) => count_of(steps, "step"),
             (steps, 1) => format!("{}, of which 1 destroys something", count_of(steps, "step")),

@@ -12,6 +12,9 @@ use crate::controllers::registry;
 
 pub(super) fn run(config: &Config, to_assume: bool) -> CommandResult {
     let policy = if to_assume {
+        if let Credentials::Unusable(why) = &config.cloud.credentials {
+            return Err(CommandError::new(why));
+        }
         let none = "no key pair assumes a role: cloud.credentials has no role_arn next to a key pair";
         policy_to_assume(config).ok_or(CommandError::new(none))?
     } else {
@@ -32,7 +35,10 @@ fn policy_to_assume(config: &Config) -> Option<Value> {
         Credentials::AssumeRole { role_arn, .. } => {
             Some(document(BTreeSet::from([ASSUME_ROLE.0.permission()]), role_arn))
         }
-        Credentials::AccessKey(_) | Credentials::Oidc { .. } | Credentials::InstanceRole { .. } => None,
+        Credentials::AccessKey(_)
+        | Credentials::Oidc { .. }
+        | Credentials::InstanceRole { .. }
+        | Credentials::Unusable(_) => None,
     }
 }
 

@@ -121,6 +121,8 @@ pub enum Credentials {
         /// Asked from the metadata service if absent.
         role: Option<String>,
     },
+    /// None that can be used on this machine, and why.
+    Unusable(String),
 }
 
 /// A key pair.

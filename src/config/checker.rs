@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::catalog::Catalog;
+use super::checked::{Config, Credentials};
 use super::file::FileConfig;
 use super::fit::{fit, is_item, join};
 use super::layers::{KeyPath, Layers, SetBy};
@@ -13,6 +14,9 @@ use super::report::{ConfigProblem, ConfigReport, MOST_PROBLEMS, ProblemPlace};
 use super::schema::Shape;
 use super::secret::Secret;
 use super::source::{ConfigSource, KeyFile, is_credential};
+
+const CREDENTIALS: &str = "cloud.credentials.";
+const SERVER_CERTIFICATE: &str = "server.tls_";
 
 /// The state of one check.
 pub(super) struct Checker<'a> {
@@ -58,14 +62,24 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// What was checked, or everything that is wrong with it.
-    pub(super) fn finish<T>(self, checked: Option<T>) -> Result<T, ConfigReport> {
-        if let Some(checked) = checked.filter(|_| self.problems.is_empty()) {
-            return Ok(checked);
-        }
+    /// What was checked, or everything that is wrong with it. On another machine than its own, keys that cannot be used are
+    /// wrong only once they are needed.
+    pub(super) fn finish(self, checked: Option<Config>) -> Result<Config, ConfigReport> {
         let files = self.source.files.values().filter_map(KeyFile::text);
         let secrets: Vec<&str> = self.layers.secrets.iter().map(String::as_str).chain(files).collect();
-        Err(ConfigReport::new(&self.source.path, self.problems, &secrets))
+        let is_of = |problem: &ConfigProblem, section| problem.key.as_ref().is_some_and(|key| key.starts_with(section));
+        let is_needed = |problem: &ConfigProblem| {
+            !self.source.is_foreign || !(is_of(problem, CREDENTIALS) || is_of(problem, SERVER_CERTIFICATE))
+        };
+        let is_usable = !self.problems.iter().any(is_needed);
+        let report = ConfigReport::new(&self.source.path, self.problems, &secrets);
+        let Some(mut config) = checked.filter(|_| is_usable) else { return Err(report) };
+        let missing: Vec<&str> =
+            report.problems().iter().filter(|it| is_of(it, CREDENTIALS)).map(|it| &*it.message).collect();
+        if !missing.is_empty() {
+            config.cloud.credentials = Credentials::Unusable(missing.join("; "));
+        }
+        Ok(config)
     }
 
     /// Notes a problem with the value of a key; `message` goes on after the key.

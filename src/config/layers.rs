@@ -113,7 +113,14 @@ impl<'a> Layers<'a> {
     /// Reads all layers.
     pub(super) fn read(source: &'a ConfigSource, catalog: &Catalog) -> Self {
         let (document, errors) = DeTable::parse_recoverable(&source.text);
-        let file = Layer { metadata: Metadata::named(FILE), dict: read_table(document.get_ref()) };
+        let mut file = Layer { metadata: Metadata::named(FILE), dict: read_table(document.get_ref()) };
+        if source.is_foreign && !read_credentials(&source.environment, &Figment::new()).is_empty() {
+            file.dict.entry("cloud".to_owned()).and_modify(|cloud| {
+                if let Value::Dict(_, cloud) = cloud {
+                    cloud.remove("credentials");
+                }
+            });
+        }
         let environment = read_environment(&source.environment);
         let (arguments, unreadable_arguments) = read_arguments(&source.overrides);
         let (mut merged, mut secrets) = (Figment::new(), Vec::new());

@@ -82,7 +82,7 @@ pub fn load(origin: &Origin, catalog: &Catalog) -> Result<Loaded, ConfigReport> 
 pub fn stated(origin: &Origin, catalog: &Catalog, key: &str) -> Option<String> {
     let text = origin.read().ok()?;
     let Origin { path, environment, overrides, .. } = origin.clone();
-    let source = ConfigSource { path, text, environment, overrides, files: BTreeMap::new() };
+    let source = ConfigSource { path, text, environment, overrides, ..ConfigSource::default() };
     Checker::new(&source, catalog).stated(key)
 }
 
@@ -103,6 +103,7 @@ pub(super) fn attempt(origin: &Origin, catalog: &Catalog) -> Attempt {
         environment: origin.environment.clone(),
         overrides: origin.overrides.clone(),
         files: BTreeMap::new(),
+        is_foreign: origin.text.is_some(),
     };
     let referenced = referenced(&source, catalog);
     source.files = referenced.keys.iter().map(|path| (path.clone(), read_key_file(path))).collect();

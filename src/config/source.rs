@@ -20,6 +20,8 @@ pub struct ConfigSource {
     pub overrides: Vec<String>,
     /// Key files that the configuration names, by path, as [`referenced`](super::referenced) gives them.
     pub files: BTreeMap<PathBuf, KeyFile>,
+    /// Whether it was written for another machine: its keys need not be here, and those in the environment replace them.
+    pub is_foreign: bool,
 }
 
 impl fmt::Debug for ConfigSource {

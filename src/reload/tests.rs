@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -29,9 +28,9 @@ fn config(settings: &[String]) -> Config {
     let source = ConfigSource {
         path: PathBuf::from("/ccm.toml"),
         text: "[cloud]\ncluster_id = \"one\"\n".to_owned(),
-        environment: BTreeMap::new(),
         overrides: settings.to_vec(),
         files: ["one", "two", "one.crt", "two.crt", "one.key", "two.key"].map(file).into(),
+        ..ConfigSource::default()
     };
     check(&source, &CATALOG).unwrap_or_else(|report| panic!("{settings:?}: {report}"))
 }

@@ -4,13 +4,18 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use serde_json::json;
+use sim::testbed::ACCESS_KEY;
 
 use crate::harness::{ALL, HASTE, World};
 
 /// Runs `kubectl alicloud` with these arguments; what it prints, and its exit code.
 async fn plugin(world: &World, arguments: &[&str]) -> (String, Option<i32>) {
+    plugin_with(world, arguments, &[]).await
+}
+
+async fn plugin_with(world: &World, arguments: &[&str], environment: &[(&str, &str)]) -> (String, Option<i32>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm"));
-    command.arg0("/home/me/bin/kubectl-alicloud").env_clear().args(arguments);
+    command.arg0("/home/me/bin/kubectl-alicloud").env_clear().args(arguments).envs(environment.iter().copied());
     command.env("KUBECONFIG", world.folder().join("kubeconfig"));
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     (String::from_utf8([output.stdout, output.stderr].concat()).unwrap(), output.status.code())
@@ -43,13 +48,6 @@ async fn the_configuration_of_the_cluster_is_used_where_there_is_no_file() {
     assert!(said.contains("the cluster has no kube-system/alicloud-ccm/alicloud-ccm.toml"), "{said}");
 
     install(&world);
-    let (said, code) = plugin(&world, &["explain", "svc/web"]).await;
-    assert_eq!(code, Some(1), "{said}");
-    assert!(
-        said.contains("access-key-secret") && said.contains("kube-system/alicloud-ccm/alicloud-ccm.toml:"),
-        "{said}"
-    );
-
     let file = world.folder().join("access-key-secret");
     let key = ["--set", &format!("cloud.credentials.access_key_secret_file={}", file.display())];
     let with_key = |arguments: &[&'static str]| [arguments, &key.map(|text| text.to_owned().leak() as &str)].concat();
@@ -63,6 +61,76 @@ async fn the_configuration_of_the_cluster_is_used_where_there_is_no_file() {
     assert_eq!((plan.as_str(), code), ("Service shop/web does not exist in the cluster.\n", Some(3)));
     let (page, _) = plugin(&world, &with_key(&["doctor"])).await;
     assert!(page.contains("kube-system/alicloud-ccm/alicloud-ccm.toml is right"), "{page}");
+}
+
+const OWN_KEYS: [(&str, &str); 2] =
+    [("ALIBABA_CLOUD_ACCESS_KEY_ID", ACCESS_KEY.0), ("ALIBABA_CLOUD_ACCESS_KEY_SECRET", ACCESS_KEY.1)];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_cluster_knows_is_told_without_the_keys_of_the_pods_and_what_is_missing_is_named() {
+    let world = world().await;
+    install(&world);
+    let weight = ("service.beta.kubernetes.io/alibaba-cloud-loadbalancer-scheduler", "nonsense");
+    world.testbed.expose("wrong", &[80], &["node-1"], &[weight]);
+    let names_the_keys = |said: &str| {
+        for part in ["access_key_secret_file names", "which does not exist", "ALIBABA_CLOUD_ACCESS_KEY_SECRET"] {
+            assert!(said.contains(part), "nothing about {part}:\n{said}");
+        }
+    };
+
+    let (page, code) = plugin(&world, &["explain", "svc/web"]).await;
+    assert!(page.starts_with("Service default/web may be in sync; not known is everything in the cloud"), "{page}");
+    assert!(page.contains("Managed by\n  service\n") && page.contains("Leader\n  no replica\n"), "{page}");
+    assert_eq!(code, Some(1), "{page}");
+    names_the_keys(&page);
+    let (page, _) = plugin(&world, &["explain", "svc/wrong"]).await;
+    assert!(
+        page.starts_with("Service default/wrong cannot be brought in sync: ") && page.contains("\"nonsense\""),
+        "{page}"
+    );
+
+    let (plan, code) = plugin(&world, &["plan"]).await;
+    assert!(
+        plan.contains("service default/wrong\n  problem: ") && plan.contains("No step is known; 2 problems."),
+        "{plan}"
+    );
+    assert_eq!(code, Some(1), "{plan}");
+    names_the_keys(&plan);
+    let (plan, code) = plugin(&world, &["plan", "svc/none"]).await;
+    assert_eq!((plan.as_str(), code), ("Service default/none does not exist in the cluster.\n", Some(3)));
+
+    let (page, code) = plugin(&world, &["doctor"]).await;
+    assert!(page.contains("access_key_secret_file names") && page.contains("ok       kubernetes: "), "{page}");
+    assert_eq!(code, Some(1), "{page}");
+    let (policy, code) = plugin(&world, &["ram-policy"]).await;
+    assert!(policy.contains("slb:CreateLoadBalancer") && code == Some(0), "{policy}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_finds_the_program_by_its_name_and_hands_over_the_arguments() {
+    let world = world().await;
+    install(&world);
+    let folder = world.folder().join("bin");
+    std::fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_alicloud-ccm"), folder.join("kubectl-alicloud")).unwrap();
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new("kubectl");
+    command.args(["alicloud", "explain", "svc/web", "--namespace", "default"]).env("PATH", path);
+    command.envs(OWN_KEYS).env("KUBECONFIG", world.folder().join("kubeconfig"));
+    let Ok(output) = tokio::task::spawn_blocking(move || command.output()).await.unwrap() else {
+        return println!("SKIPPED: no kubectl");
+    };
+    let page = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(page.starts_with("Service default/web ") && page.contains("create load balancer"), "{page}");
+    assert_eq!(output.status.code(), Some(2), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_keys_of_the_machine_take_the_place_of_those_of_the_pods() {
+    let world = world().await;
+    install(&world);
+    let (page, code) = plugin_with(&world, &["explain", "svc/web"], &OWN_KEYS).await;
+    assert!(page.contains("create load balancer") && code == Some(2), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -71,6 +71,22 @@ fn a_file_that_cannot_be_read_is_named_and_the_others_are_judged() {
 }
 
 #[test]
+fn a_configuration_that_nobody_has_filled_in_is_enough() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().unwrap();
+    let shipped = std::fs::read_to_string(root.join("config/alicloud-ccm.toml")).unwrap();
+    assert!(shipped.contains("\"change-me\""), "{shipped}");
+    let keys = "[cloud.credentials]\naccess_key_id = \"change-me\"\naccess_key_secret_file = \"/nowhere/secret\"\n";
+    for (name, text) in [("shipped.toml", shipped.clone()), ("keys.toml", shipped + keys)] {
+        let config = folder.path().join(name);
+        std::fs::write(&config, text).unwrap();
+        let output = lint(&["--config", config.to_str().unwrap(), "services.yaml"]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(out(&output).contains("\"nonsense\": supported values"), "{output:?}");
+    }
+}
+
+#[test]
 fn a_manifest_without_errors_ends_with_0_and_the_configuration_counts_where_it_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let manifest = folder.path().join("service.json");

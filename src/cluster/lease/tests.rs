@@ -625,9 +625,7 @@ fn configured(leader_election: LeaderElection) -> Arc<Config> {
     let source = crate::config::ConfigSource {
         path: "config.toml".into(),
         text: "[cloud]\ncluster_id = \"c\"\n".into(),
-        environment: std::collections::BTreeMap::new(),
-        overrides: Vec::new(),
-        files: std::collections::BTreeMap::new(),
+        ..crate::config::ConfigSource::default()
     };
     Arc::new(Config {
         leader_election,
