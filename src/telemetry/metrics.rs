@@ -61,8 +61,8 @@ metrics! {
     cloud_seconds: HistogramVec "alicloud_ccm_cloud_call_seconds" ["action"]
         "Duration of calls to the cloud.";
     waiting_calls: IntGaugeVec "alicloud_ccm_waiting_calls" ["action"]
-        "Calls to the cloud that wait for their turn, as the own share of the quota of their action is used up; as of the last call of the \
-         action. The page says when the last of them is sent.";
+        "Calls to the cloud that wait for their share of the quota of their action, as of its last call. The page says when the last \
+         of them is sent.";
     kubernetes_reads: IntCounterVec "alicloud_ccm_kubernetes_reads_total" ["verb", "outcome"]
         "Reads from the API server by verb (get also for lists, watch) and outcome.";
     kubernetes_writes: IntCounterVec "alicloud_ccm_kubernetes_writes_total" ["kind", "outcome"]

@@ -45,10 +45,18 @@ fn every_metric_is_in_the_manual() {
                     the process has those of every\nprogram (`process_*`: memory, CPU seconds, open files, start time).\n\n\
                     | Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n"
         .to_owned();
+    let mut below = String::new();
     for Description { name, kind, labels, help } in DESCRIPTIONS {
         let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
-        let _ = writeln!(page, "| `{name}` | {kind} | {} | {help} |", labels.join(", "));
+        // What is too long for a cell goes below the table.
+        let (shown, rest) = match help.split_once([':', '.']) {
+            Some((first, rest)) if help.len() > 120 => (format!("{first}."), rest.trim()),
+            _ => ((*help).to_owned(), ""),
+        };
+        let _ = writeln!(page, "| `{name}` | {kind} | {} | {shown} |", labels.join(", "));
+        let _ = (!rest.is_empty()).then(|| writeln!(below, "- `{name}`: {rest}"));
     }
+    let _ = write!(page, "\nMore about some of them:\n\n{below}");
     page.push_str("\nNext: [monitoring.md](../guides/monitoring.md), how Prometheus reads them.\n");
     expect_file!["../../docs/reference/metrics.md"].assert_eq(&page);
 }

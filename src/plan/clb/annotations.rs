@@ -51,12 +51,10 @@ annotation_table! {
     Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
         "Uses this load balancer, which a user created, instead of creating one. It is never deleted.", removed: FixedAtCreation;
     ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, OneOfOrLast(&["true", "false"]), "off", Applies::Instance, Always,
-        "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. A listener \
-        on a port of the Service is overridden, unless it belongs to another Service or cluster.", removed: Default, source: "official controller";
+        "switches the management of listeners", "With `id`, `true` overrides the listeners on ports of the Service, unless they belong to another Service or cluster.", removed: Default, source: "official controller";
     Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
-        "takes effect at once", "What the controller keeps in sync, each value including those after it: the attributes of the load balancer \
-        (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \
-        never changed; a load balancer that does not exist is created in any case.", removed: Default, source: "this program";
+        "takes effect at once; `plan` alone shows the rest; a load balancer that does not exist is created in any case",
+        "What is kept in sync: `all`, or `listeners` with server groups, or `backends`, which are server groups alone.", removed: Default, source: "this program";
     LbName: suffix("name"), LoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
         "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.", source: "`LoadBalancerName`";
     ResourceGroupId: suffix("resource-group-id"), Text, "", Applies::Instance, Immutable,
@@ -105,7 +103,7 @@ annotation_table! {
         "Additional certificates of HTTPS listeners: `domain:certificate,domain:certificate`.", removed: Stays, source: "official controller";
     Scheduler: suffix("scheduler"), OneOf(&["rr", "wrr", "wlc", "sch", "tch", "qch"]), "rr", Applies::Field(Field::Scheduler),
         Listener, "changed in place; to `sch`, `tch` and `qch` by deleting the listener and creating it again",
-        "How connections are distributed. Weights count with `wrr` and `wlc`, so `externalTrafficPolicy: Local` is best with one of them. `sch` and `tch` need TCP or UDP, `qch` needs UDP.", file: "service.defaults.scheduler";
+        "How connections are distributed. Weights count with `wrr` and `wlc`. `sch` and `tch` need TCP or UDP, `qch` needs UDP.", file: "service.defaults.scheduler";
     PersistenceTimeout: suffix("persistence-timeout"), number_or_zero(3600), "", Applies::Field(Field::PersistenceTimeout),
         Listener, "changed in place when set and different", "Seconds for which a source address keeps its backend; 0 switches it off.";
     EstablishedTimeout: suffix("established-timeout"), number(10, 900), "", Applies::Field(Field::EstablishedTimeout), Listener,

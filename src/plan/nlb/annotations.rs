@@ -75,16 +75,13 @@ annotation_table! {
     others: (CLB_ONLY, "classic load balancers");
     Type: handling::TYPE, AnyValue, "", Applies::Routing, Routing,
         "without it, the load balancer serves until a classic one does; with another value it is kept, but no longer managed",
-        "`nlb` asks for a network load balancer, if `service.type_annotation` is on in the configuration; otherwise \
-        `spec.loadBalancerClass: alibabacloud.com/nlb` does.";
+        "With `service.type_annotation`, `nlb` asks for a network load balancer, as the class `alibabacloud.com/nlb` always does.";
     BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), OneOfOrLast(BACKEND_TYPES), "ecs",
         Applies::Backends, Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.", file: "service.eni_backends", source: "official controller";
 
     ZoneMaps: suffix("zone-maps"), ZoneMaps, "where most nodes are", Applies::Instance, Always,
         "zones are added and removed in place; vSwitch and addresses of a zone are fixed",
-        "Zones with their vSwitches: `zone:vswitch,zone:vswitch`, each perhaps with a private address and an elastic one: \
-        `zone:vswitch:192.168.0.10:eip-id`, and with `ip-version` `DualStack` an IPv6 address after these, when it is made. The \
-        cloud wants two zones where a region has them.", file: "cloud.vswitches", source: "official controller";
+        "Zones, their vSwitches and addresses; IPv6 needs `ip-version` `DualStack`. Two zones, where the region has them.", file: "cloud.vswitches", source: "official controller";
     AddressType: suffix("address-type"), AnyCase(ADDRESS_TYPES), "Internet", Applies::Instance, Always,
         "changed in place", "Whether the address is public or private.", file: "nlb.defaults.address_type", source: "`AddressType`";
     Ipv6AddressType: suffix("ipv6-address-type"), AnyCase(ADDRESS_TYPES), "", Applies::Instance, Always, "changed in place",
@@ -94,12 +91,10 @@ annotation_table! {
     Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
         "Uses this load balancer, which a user created, instead of creating one. It is never deleted.", removed: FixedAtCreation;
     ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, OneOfOrLast(&["true", "false"]), "off", Applies::Instance, Always,
-        "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. A listener \
-        on a port of the Service is overridden, unless it belongs to another Service or cluster.", removed: Default, source: "official controller";
+        "switches the management of listeners", "With `id`, `true` overrides the listeners on ports of the Service, unless they belong to another Service or cluster.", removed: Default, source: "official controller";
     Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
-        "takes effect at once", "What the controller keeps in sync, each value including those after it: the attributes of the load balancer \
-        (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \
-        never changed; a load balancer that does not exist is created in any case.", removed: Default, source: "this program";
+        "takes effect at once; `plan` alone shows the rest; a load balancer that does not exist is created in any case",
+        "What is kept in sync: `all`, or `listeners` with server groups, or `backends`, which are server groups alone.", removed: Default, source: "this program";
     LbName: suffix("name"), NetworkLoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
         "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.", source: "`LoadBalancerName`";
     ResourceGroupId: suffix("resource-group-id"), Text, "", Applies::Instance, Immutable,
@@ -146,8 +141,7 @@ annotation_table! {
     CacertId: suffix("cacert-id"), ids(1), "", listener(ListenerField::CaCertificate), Listener,
         "changed in place when set and different", "Certificate of the authority of client certificates.";
     TlsCipherPolicy: suffix("tls-cipher-policy"), Text, "", listener(ListenerField::SecurityPolicy), Listener,
-        "changed in place when set and different", "TLS versions and ciphers: `tls_cipher_policy_1_0`, `_1_1`, `_1_2`, \
-        `_1_2_strict`, `_1_2_strict_with_1_3`, or the id of a policy of your own.";
+        "changed in place when set and different", "TLS versions and ciphers: `tls_cipher_policy_1_0`, `_1_1`, `_1_2`, `_1_2_strict`, `_1_2_strict_with_1_3`, or your own id.";
     Alpn: suffix("alpn"), Switch(TRUE_FALSE), "", listener(ListenerField::Alpn), Listener, "changed in place when set and different",
         "Whether the application protocol is negotiated. `on` needs `alpn-policy`.";
     AlpnPolicy: suffix("alpn-policy"), OneOf(&["HTTP1Only", "HTTP2Only", "HTTP2Optional", "HTTP2Preferred"]), "",

@@ -290,14 +290,16 @@ pub(super) fn allowed(kind: ValueKind) -> String {
             if most == 1 { format!("an id{none}") } else { format!("up to {most} ids separated by commas{none}") }
         }
         ValueKind::ZoneMaps => {
-            "`zone:vswitch,zone:vswitch` with each zone once; a private IPv4 address, the id of an elastic address and an \
-             IPv6 address may follow, each of them empty: `zone:vswitch:address:eip-id:ipv6-address`"
+            "`zone:vswitch,zone:vswitch`, each zone once; in full `zone:vswitch:address:eip-id:ipv6-address`, the last three \
+             optional"
                 .to_owned()
         }
         ValueKind::AnyCaseProtocolPorts(known) => {
             format!("{}, in upper or lower case", allowed(ValueKind::ProtocolPorts(known)))
         }
-        ValueKind::PortRanges => "`first-last:port,first-last:port`, ports from 1 to 65535, the last above the first".to_owned(),
+        ValueKind::PortRanges => {
+            "`first-last:port,first-last:port`, ports from 1 to 65535, the last above the first".to_owned()
+        }
         ValueKind::OneOf(values) | ValueKind::OneOfGrowing(values) => list(values),
         ValueKind::AnyCase(values) => format!("{}, in upper or lower case", list(values)),
         ValueKind::Integer { min, max, zero: ZeroMeans::Unset | ZeroMeans::Value } => {
@@ -310,8 +312,8 @@ pub(super) fn allowed(kind: ValueKind) -> String {
         ValueKind::Cookie => "1 to 200 visible ASCII characters".to_owned(),
         ValueKind::HttpCodes => format!("a list of {}, separated by commas", list(&HTTP_CODES)),
         ValueKind::Tags => format!(
-            "`key=value,key=value`: keys of 1 to 64, values of at most 128 characters, keys not starting with `aliyun` or \
-             `acs:`, no `http://`; at most {MOST_USER_TAGS} tags"
+            "up to {MOST_USER_TAGS} `key=value,key=value`; keys up to 64 characters, not starting with `aliyun` or `acs:`, values \
+             up to 128; no `http://`"
         ),
         ValueKind::Labels => "`key=value,key=value`".to_owned(),
         ValueKind::ProtocolPorts(known) => {
