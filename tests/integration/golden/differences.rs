@@ -113,8 +113,7 @@ intended.
   `node.removal_limit` Nodes are removed within `node.removal_window`. An empty answer, a missing permission or the account
   of another cluster removes no Node.
 - A Node whose kubelet reports stays when its instance is gone; the event `InstanceGone` says so. Load balancers and routes leave the
-  Node out until you delete it, if another instance has its address, or after `node.removal_grace` if the Node has the label of an
-  instance type. The official controller notices nothing.
+  Node out if another instance has its address, or after `node.removal_grace` if the Node has the label of an instance type. The official controller notices nothing.
 - A Lingjun node with the label `alibabacloud.com/lingjun-worker=true` loses the taint `uninitialized`, with an event. Its Node is not
   deleted when the machine is released; the official controller deletes it.
 - Labels and taints of other programs stay unchanged. A taint or an address is written only if the Node has not changed since the
