@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`handling`] (whose a Service is), [`ownership`] (what in the cloud is ours), [`annotations`] (what users
 //! may say), [`desired`] and `desire` (what a Service asks for), [`backends`] (who receives traffic), [`steps`]
-//! (what a plan is); `instance_diff`, `group_diff` and `listener_diff` are what the diffs of the products share.
+//! (what a plan is); `instance_diff`, `group_diff`, `listener_diff` and `listener_pass` are what the diffs of the products share.
 
 pub mod annotations;
 pub mod api_fields;
@@ -20,6 +20,7 @@ pub mod handling;
 pub(crate) mod ineffective;
 pub(crate) mod instance_diff;
 pub(crate) mod listener_diff;
+pub(crate) mod listener_pass;
 pub mod management;
 pub mod model;
 pub mod observed;

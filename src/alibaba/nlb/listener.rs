@@ -228,7 +228,7 @@ fn listed(body: Fields<'_>) -> Result<(String, Option<KeyedListener>), Mismatch>
         status: body.text("ListenerStatus")?,
         group_id: body.text("ServerGroupId")?,
         fields: fields(body)?,
-        additional_certificates: None,
+        certificates: None,
     };
     Ok((owner, Some((ListenerKey { first, last, protocol }, Box::new(observed)))))
 }

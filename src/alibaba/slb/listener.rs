@@ -187,11 +187,12 @@ fn observed(body: Fields<'_>) -> Option<(ListenerKey, Box<ObservedListener>)> {
     let protocol = Protocol::parse(&body.some_text("ListenerProtocol")?.to_ascii_lowercase())?;
     let port = body.some_text("ListenerPort")?.parse().ok()?;
     let observed = ObservedListener {
+        id: String::new(),
         description: body.some_text("Description").unwrap_or_default(),
         status: body.some_text("Status").unwrap_or_default(),
         group_id: body.some_text("VServerGroupId").unwrap_or_default(),
         fields: fields(body, protocol),
-        domain_extensions: None,
+        certificates: None,
     };
     Some((ListenerKey { port, protocol }, Box::new(observed)))
 }

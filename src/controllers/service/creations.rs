@@ -46,7 +46,7 @@ impl Inventory {
         Self {
             load_balancer: observed.id().unwrap_or_default().to_owned(),
             groups: observed.named_parts().map(|(id, name)| (id.to_owned(), name.to_owned())).collect(),
-            listeners: observed.listeners().map(|all| all.map(|(key, _)| key.to_string()).collect()),
+            listeners: observed.listeners().map(|all| all.keys().map(ToString::to_string).collect()),
         }
     }
 }

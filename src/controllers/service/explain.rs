@@ -45,7 +45,7 @@ fn found(kind: LoadBalancerKind, region: &str, observed: &impl ObservedModel) ->
         None => format!("server group {id}"),
     };
     let listeners = observed.listeners().into_iter().flatten();
-    lines.extend(listeners.map(|(key, listener)| format!("listener {key}, to {}", group_of(listener.group_id))));
+    lines.extend(listeners.map(|(key, listener)| format!("listener {key}, to {}", group_of(&listener.group_id))));
     for (id, group) in observed.groups() {
         let backends = match &group.backends {
             Some(backends) => format!("{} backends", backends.len()),

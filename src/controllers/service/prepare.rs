@@ -465,9 +465,9 @@ impl<O: ObservedModel> Case<O> {
         let has_groups = facts.groups.values().any(|wanted| matches!(wanted.group, GroupRef::Named(_)));
         let is_published = !self.service.ingress.is_empty() && Some(kind.label(&self.service)) == observed.id();
         let shows_group = observed.groups().values().any(|group| owner.owns_group(&group.name));
-        let shows_none = observed
-            .listeners()
-            .is_some_and(|mut all| !shows_group && !all.any(|(_, listener)| owner.owns_listener(listener.description)));
+        let shows_none = observed.listeners().is_some_and(|all| {
+            !shows_group && !all.values().any(|listener| owner.owns_listener(&listener.description))
+        });
         let lacks_all = self.handling == Handling::Ensure && has_groups && is_published && shows_none;
         self.state.creations.are_lists_doubtful(lacks_all)
     }

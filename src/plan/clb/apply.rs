@@ -95,7 +95,8 @@ impl Observed {
                     status: "stopped".to_owned(),
                     group_id,
                     fields,
-                    domain_extensions: (listener.protocol == Protocol::Https).then(BTreeMap::new),
+                    id: String::new(),
+                    certificates: (listener.protocol == Protocol::Https).then(BTreeMap::new),
                 };
                 self.listeners.get_or_insert_default().insert(*listener, Box::new(made));
             }
@@ -122,7 +123,7 @@ impl Observed {
             Operation::Own(Own::CreateDomainExtension { listener, .. })
             | Operation::Own(Own::SetDomainExtension { listener, .. })
             | Operation::Own(Own::DeleteDomainExtension { listener, .. }) => {
-                let domains = self.listener_mut(*listener).and_then(|found| found.domain_extensions.as_mut());
+                let domains = self.listener_mut(*listener).and_then(|found| found.certificates.as_mut());
                 if let Some(domains) = domains {
                     apply_to_domains(domains, operation, made);
                 }

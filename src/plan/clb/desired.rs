@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::model::{CreateAccessList, CreateInstance, InstanceField, InstanceFields, ListenerFields};
+use super::model::{CreateAccessList, CreateInstance, InstanceField, InstanceFields};
 use crate::plan::inputs::NodeView;
 use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::desired;
-use crate::plan::service::model::GroupRef;
 use crate::plan::service::zones;
 
 /// What a Service asks for.
 pub type Desired = desired::Desired<ClassicModel>;
+/// A desired listener.
+pub type DesiredListener = desired::DesiredListener<ClassicModel>;
 
 /// Classic load balancers, for what all products do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,27 +48,6 @@ pub struct DesiredInstance {
     pub fixed: Vec<(String, InstanceField)>,
     /// If not empty: exactly these, besides ours and the vendor's.
     pub tags: BTreeMap<String, String>,
-}
-
-/// A desired listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DesiredListener {
-    /// Where it comes from, such as `spec.ports[0]`.
-    pub source: String,
-    /// The ownership mark.
-    pub description: String,
-    /// Where it sends traffic, unless it redirects.
-    pub group: GroupRef,
-    /// Attributes that annotations set, those of redirection apart.
-    pub fields: ListenerFields,
-    /// Attributes of a new listener where no annotation speaks.
-    pub defaults: ListenerFields,
-    /// Attributes to which a listener that exists goes back where no annotation speaks: the spec had set them otherwise.
-    pub resets: ListenerFields,
-    /// The HTTPS port to which it redirects.
-    pub forward_to: Option<u16>,
-    /// Certificates by domain; `None` leaves them.
-    pub domain_extensions: Option<BTreeMap<String, String>>,
 }
 
 impl DesiredInstance {

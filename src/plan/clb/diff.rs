@@ -11,7 +11,7 @@ pub(super) mod access_list;
 pub(super) mod fields;
 pub(super) mod groups;
 pub(super) mod instance;
-pub(super) mod listeners;
+mod listeners;
 
 use super::desired::{Desired, DesiredListener};
 use super::model::{ListenerField, ListenerKey};
@@ -19,6 +19,7 @@ use super::observed::Observed;
 use super::operation::Plan;
 use crate::plan::service::group_diff;
 use crate::plan::service::listener_diff::{self, ListenerChanges, serve_first};
+use crate::plan::service::listener_pass::{self, Protection};
 use crate::plan::service::management::{self, ManagementLevel};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::LABEL_HASH;
@@ -62,7 +63,7 @@ fn converge(stated: &Desired, observed: &Observed, mut plan: Plan) -> Plan {
     let phase = management::mark(&plan);
     let is_open = access_list::ensure(desired, observed, &mut plan);
     let references = match is_open {
-        true => listeners::diff(desired, observed, &groups, &mut plan),
+        true => listener_pass::diff(desired, observed, (&groups, Protection::InForce), &mut plan),
         false => listener_diff::references(desired, observed, &ListenerChanges::default()),
     };
     management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);

@@ -69,7 +69,7 @@ impl Desired {
         let https = self.listeners.iter().filter(|(key, _)| self.manage_listeners && key.protocol == Protocol::Https);
         for (key, listener) in https {
             let Some(remote) = observed.listeners.as_ref().and_then(|listeners| listeners.get(key)) else { continue };
-            if listener.domain_extensions.is_some() && remote.domain_extensions.is_none() {
+            if listener.certificates.is_some() && remote.certificates.is_none() {
                 needs.domain_extensions.push(*key);
             }
             let certificate = |fields: &ListenerFields| fields.get(&ListenerField::ServerCertificateId).cloned();

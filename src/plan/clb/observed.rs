@@ -8,12 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 use litemap::LiteMap;
 
-use super::model::{InstanceField, InstanceFields, ListenerFields, ListenerKey};
+use super::desired::ClassicModel;
+use super::model::{InstanceField, InstanceFields, ListenerKey};
 use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::model::ObservedGroup;
-use crate::plan::service::observed::{ListenerFacts, ObservedModel};
+use crate::plan::service::observed::{self, Listeners, ObservedModel};
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
+
+/// A listener.
+pub type ObservedListener = observed::ObservedListener<ClassicModel>;
 
 /// Everything that planning needs to know of one load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +31,7 @@ pub struct Observed {
     /// Whether server groups could not be listed: there may be more than those that are known.
     pub groups_unread: bool,
     /// `None` if listeners were not read, because they decide nothing.
-    pub listeners: Option<LiteMap<ListenerKey, Box<ObservedListener>>>,
+    pub listeners: Option<Listeners<ClassicModel>>,
     /// Ids of certificates that were looked up, with what was found; ids that were not looked up are absent.
     pub certificates: BTreeMap<String, CertificateState>,
     /// The access control list that carries the name of ours.
@@ -35,7 +39,7 @@ pub struct Observed {
 }
 
 impl ObservedModel for Observed {
-    type ListenerKey = ListenerKey;
+    type Model = ClassicModel;
 
     fn tagged(&self) -> Option<TaggedInstance<'_>> {
         self.instance.as_ref().map(ObservedInstance::tagged)
@@ -53,8 +57,8 @@ impl ObservedModel for Observed {
         &self.unlisted
     }
 
-    fn listeners(&self) -> Option<impl Iterator<Item = (ListenerKey, ListenerFacts<'_>)>> {
-        Some(self.listeners.as_ref()?.iter().map(|(key, listener)| (*key, listener.facts())))
+    fn listeners(&self) -> Option<&Listeners<ClassicModel>> {
+        self.listeners.as_ref()
     }
 
     fn may_keep_ranges(&self, owner: &Owner) -> bool {
@@ -149,28 +153,6 @@ pub enum PendingCharge {
     None,
     /// Something changes at this time, as the cloud writes it.
     From(String),
-}
-
-/// A listener.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObservedListener {
-    /// Its description; ours are `k8s/<port>/<service>/<namespace>/<cluster id>`.
-    pub description: String,
-    /// `running`, `stopped`, `starting`, `stopping`, `configuring`
-    pub status: String,
-    /// Id of its server group, empty if none.
-    pub group_id: String,
-    /// All attributes that the API reported.
-    pub fields: ListenerFields,
-    /// Domain extensions by domain; `None` if they were not read.
-    pub domain_extensions: Option<BTreeMap<String, ObservedDomainExtension>>,
-}
-
-impl ObservedListener {
-    /// What tells whose it is, and which group it needs.
-    pub fn facts(&self) -> ListenerFacts<'_> {
-        ListenerFacts::new(&self.description, &self.group_id, &self.status)
-    }
 }
 
 /// An additional certificate of an HTTPS listener.

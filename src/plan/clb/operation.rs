@@ -2,10 +2,13 @@
 
 mod line;
 
+use std::collections::BTreeMap;
+
 use ipnet::IpNet;
 
 use super::desired::ClassicModel;
 use super::model::{CreateAccessList, CreateInstance, InstanceFields, ListenerField, ListenerKey};
+use super::observed::ObservedDomainExtension;
 use crate::plan::service::model::Backend;
 use crate::plan::service::operation::{self, CreationModel, OperationModel, OwnOperation, Part, WriteEffect};
 use crate::plan::service::steps;
@@ -88,6 +91,8 @@ impl OperationModel for ClassicModel {
     const REPLACES_BACKENDS: bool = false;
     type ListenerKey = ListenerKey;
     type ListenerField = ListenerField;
+    type Certificates = BTreeMap<String, String>;
+    type HeldCertificates = BTreeMap<String, ObservedDomainExtension>;
     type Creation = CreateInstance;
     type Own = Own;
 }

@@ -12,7 +12,6 @@ use crate::plan::service::applied;
 use crate::plan::service::backends::{BackendRules, Inputs};
 use crate::plan::service::desired::{ProductModel, Removal};
 use crate::plan::service::goal::Goal;
-use crate::plan::service::model::GroupRef;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::setting::Otherwise;
@@ -21,14 +20,9 @@ impl ProductModel for ClassicModel {
     const APPLIED: &'static str = applied::CLB;
     type Name = Name;
     type Instance = DesiredInstance;
-    type Listener = DesiredListener;
     type Access = DesiredAccess;
     type Extra = ClassicExtra;
     type Observed = Observed;
-
-    fn facts(listener: &DesiredListener) -> (&str, &GroupRef) {
-        (&listener.source, &listener.group)
-    }
 
     fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
         Owner::of(service, settings)

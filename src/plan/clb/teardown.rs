@@ -3,16 +3,17 @@
 //! Only what is proven to be ours in the same run is touched, and no attribute is compared: a load balancer of the wrong
 //! kind can still be left.
 
+use super::desired::ClassicModel;
 use super::diff::access_list;
 use super::diff::groups::clear_all;
-use super::diff::listeners::forwards_to;
-use super::model::{InstanceField, ListenerKey, Protocol};
+use super::model::{InstanceField, ListenerKey};
 use super::needs::MissingReads;
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Own, Plan, Step};
 use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::instance_diff::{Fate, marks_on};
+use crate::plan::service::listener_pass::ListenerModel;
 use crate::plan::service::management::MARKS;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{Owner, UNPROTECTED_TAG};
@@ -118,13 +119,12 @@ fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut P
         .filter(|(_, listener)| departure.override_listeners && owner.owns_listener(&listener.description))
         .map(|(key, _)| *key)
         .collect();
-    let forward = |key: &ListenerKey| forwards_to(*key, observed.listeners.as_ref()?.get(key)?);
+    let forward = |key: &ListenerKey| ClassicModel::redirects_to(*key, observed.listeners.as_ref()?.get(key)?);
     ours.sort_by_key(|key| forward(key).is_none());
     let mut deleted: Vec<ListenerKey> = Vec::new();
     for key in ours {
-        let sources = observed.listeners.iter().flatten().filter(|(other, listener)| {
-            key.protocol == Protocol::Https && forwards_to(**other, listener) == Some(key.port)
-        });
+        let all = observed.listeners.iter().flatten();
+        let sources = all.filter(|(other, listener)| ClassicModel::redirects_to(**other, listener) == Some(key));
         let sources: Vec<ListenerKey> = sources.map(|(other, _)| *other).collect();
         if let Some(source) = sources.iter().find(|source| !deleted.contains(source)) {
             let text =

@@ -1,18 +1,20 @@
 //! What steps do to a load balancer, so that the next change can be planned without reading everything again, and what must
 //! wait for jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use litemap::LiteMap;
 
-use super::model::{CreateLoadBalancer, InstanceField, ListenerField, ListenerFields, ListenerKey, ZoneMapping};
+use super::desired::NetworkModel;
+use super::model::{CreateLoadBalancer, InstanceField, ListenerFields, ListenerKey, ZoneMapping};
 use super::observed::{
     Answer, GroupDetails, Job, Observed, ObservedInstance, ObservedListener, ObservedRule, ObservedSecurityGroup,
 };
 use super::operation::{Operation, Own, Step};
 use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::group_operation::GroupOperation;
+use crate::plan::service::listener_pass::ListenerModel;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::operation::Part;
@@ -214,7 +216,7 @@ impl Observed {
                     status: "Running".to_owned(),
                     group_id: group.as_ref().and_then(|group| self.group_id(group)).unwrap_or_default().to_owned(),
                     fields: fields.clone(),
-                    additional_certificates: Some(std::collections::BTreeSet::new()),
+                    certificates: Some(BTreeSet::new()),
                 };
                 self.listeners.get_or_insert_default().insert(*listener, Box::new(made));
             }
@@ -245,7 +247,7 @@ impl Observed {
             Operation::Own(Own::AddCertificates { listener, ids })
             | Operation::Own(Own::RemoveCertificates { listener, ids }) => {
                 let adds = matches!(operation, Operation::Own(Own::AddCertificates { .. }));
-                let found = self.listener_mut(*listener).and_then(|found| found.additional_certificates.as_mut());
+                let found = self.listener_mut(*listener).and_then(|found| found.certificates.as_mut());
                 match found {
                     Some(found) if adds => found.extend(ids.clone()),
                     Some(found) => found.retain(|id| !ids.contains(id)),
@@ -259,16 +261,7 @@ impl Observed {
     /// Attributes for a request that changes a listener: all that it has, with those that `change`.
     pub fn sent(&self, listener: ListenerKey, changes: &ListenerFields) -> ListenerFields {
         let found = self.listeners.as_ref().and_then(|all| all.get(&listener));
-        let mut sent = found.map(|found| found.fields.clone()).unwrap_or_default();
-        sent.extend(changes.clone());
-        for (switch, value) in
-            [(ListenerField::Alpn, ListenerField::AlpnPolicy), (ListenerField::CaEnabled, ListenerField::CaCertificate)]
-        {
-            if !sent.is(switch, "true") {
-                sent.remove(&value);
-            }
-        }
-        sent
+        NetworkModel::sent(listener, found.map_or(&ListenerFields::new(), |found| &found.fields), changes)
     }
 
     fn listener_mut(&mut self, listener: ListenerKey) -> Option<&mut ObservedListener> {

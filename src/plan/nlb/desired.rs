@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{
-    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, InstanceFields, ListenerFields, SecurityRules,
-    ZoneMapping,
+    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, InstanceFields, SecurityRules, ZoneMapping,
 };
 use crate::plan::service::desired;
-use crate::plan::service::model::GroupRef;
 use crate::plan::service::settings::VSwitchChoice;
 
 /// What a Service asks for.
 pub type Desired = desired::Desired<NetworkModel>;
+/// A desired listener.
+pub type DesiredListener = desired::DesiredListener<NetworkModel>;
 
 /// Network load balancers, for what all products do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,23 +43,6 @@ pub struct DesiredInstance {
     pub security_group_ids: Option<BTreeSet<String>>,
     /// If not empty: exactly these, besides ours and the vendor's.
     pub tags: BTreeMap<String, String>,
-}
-
-/// A desired listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DesiredListener {
-    /// The port of the Service.
-    pub port: u16,
-    /// Where it comes from, such as `spec.ports[0]`.
-    pub source: String,
-    /// The ownership mark.
-    pub description: String,
-    /// Where it sends traffic.
-    pub group: GroupRef,
-    /// Attributes that annotations set.
-    pub fields: ListenerFields,
-    /// Certificates besides the default one; `None` leaves them.
-    pub additional_certificates: Option<BTreeSet<String>>,
 }
 
 /// What is asked of a server group of ours, besides its backends.

@@ -20,6 +20,7 @@ use super::observed::{Answer, Observed};
 use super::operation::{Operation, Plan};
 use crate::plan::service::group_diff;
 use crate::plan::service::listener_diff::serve_first;
+use crate::plan::service::listener_pass;
 use crate::plan::service::management::{self, ManagementLevel};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::steps::Target;
@@ -66,7 +67,7 @@ fn converge(desired: &Desired, observed: &Observed, mut plan: Plan) -> Plan {
     management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
     serve_first(&mut plan.steps, |group| observed.serves(group));
     let phase = management::mark(&plan);
-    let references = listeners::diff(desired, observed, (&places, protected), &mut plan);
+    let references = listener_pass::diff(desired, observed, (&places, protected), &mut plan);
     management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);
     let phase = management::mark(&plan);
     group_diff::follow_listeners(desired, observed, (&mut places, &references), &mut plan);

@@ -7,14 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use litemap::LiteMap;
 
-use super::model::{
-    GroupFields, InstanceField, InstanceFields, ListenerFields, ListenerKey, SecurityRule, ZoneMapping,
-};
+use super::desired::NetworkModel;
+use super::model::{GroupFields, InstanceField, InstanceFields, SecurityRule, ZoneMapping};
 use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::model::{Backend, GroupRef, ObservedGroup};
-use crate::plan::service::observed::{ListenerFacts, ObservedModel};
+use crate::plan::service::observed::{self, Listeners, ObservedModel};
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::steps::Target;
+
+/// A listener.
+pub type ObservedListener = observed::ObservedListener<NetworkModel>;
 
 /// Everything that planning needs to know of one load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,9 +34,9 @@ pub struct Observed {
     /// Groups that this process made, by name: of several with the name, these are meant.
     pub made: LiteMap<String, String>,
     /// `None` if listeners were not read, because they decide nothing.
-    pub listeners: Option<LiteMap<ListenerKey, Box<ObservedListener>>>,
+    pub listeners: Option<Listeners<NetworkModel>>,
     /// Listeners of other load balancers that use server groups of the Service, by their ids.
-    pub former: BTreeMap<String, LiteMap<ListenerKey, Box<ObservedListener>>>,
+    pub former: BTreeMap<String, Listeners<NetworkModel>>,
     /// Security groups of the Service, the one in use first; `None` if they were not looked for.
     pub security_groups: Option<Vec<ObservedSecurityGroup>>,
     /// Jobs that were started and are not known to be done, by what they change.
@@ -42,7 +44,7 @@ pub struct Observed {
 }
 
 impl ObservedModel for Observed {
-    type ListenerKey = ListenerKey;
+    type Model = NetworkModel;
 
     fn tagged(&self) -> Option<TaggedInstance<'_>> {
         self.instance.as_ref().map(ObservedInstance::tagged)
@@ -60,8 +62,8 @@ impl ObservedModel for Observed {
         &self.unlisted
     }
 
-    fn listeners(&self) -> Option<impl Iterator<Item = (ListenerKey, ListenerFacts<'_>)>> {
-        Some(self.listeners.as_ref()?.iter().map(|(key, listener)| (*key, listener.facts())))
+    fn listeners(&self) -> Option<&Listeners<NetworkModel>> {
+        self.listeners.as_ref()
     }
 
     /// Of several groups with the same name, the one that was made here.
@@ -95,7 +97,7 @@ impl Observed {
         }
         for (key, listener) in self.listeners.iter_mut().flatten() {
             let found = known.listeners.as_ref().and_then(|all| all.get(key));
-            listener.additional_certificates = found.and_then(|found| found.additional_certificates.clone());
+            listener.certificates = found.and_then(|found| found.certificates.clone());
         }
     }
 }
@@ -163,30 +165,6 @@ pub struct GroupDetails {
     pub load_balancers: Vec<String>,
     /// All tags.
     pub tags: LiteMap<String, String>,
-}
-
-/// A listener.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObservedListener {
-    /// `lsn-...`
-    pub id: String,
-    /// Its description; ours are `k8s.<ports>.<protocol>.<service>.<namespace>.<cluster id>`.
-    pub description: String,
-    /// `Provisioning`, `Running`, `Configuring`, `Stopping`, `Stopped`, `Starting`, `Deleting`
-    pub status: String,
-    /// Id of its server group.
-    pub group_id: String,
-    /// All attributes that the API reported.
-    pub fields: ListenerFields,
-    /// Certificates besides the default one; `None` if they were not read.
-    pub additional_certificates: Option<BTreeSet<String>>,
-}
-
-impl ObservedListener {
-    /// What tells whose it is, and which group it needs.
-    pub fn facts(&self) -> ListenerFacts<'_> {
-        ListenerFacts::new(&self.description, &self.group_id, &self.status)
-    }
 }
 
 /// A security group.

@@ -125,6 +125,8 @@ impl OperationModel for NetworkModel {
     const REPLACES_BACKENDS: bool = true;
     type ListenerKey = ListenerKey;
     type ListenerField = ListenerField;
+    type Certificates = BTreeSet<String>;
+    type HeldCertificates = BTreeSet<String>;
     type Creation = CreateLoadBalancer;
     type Own = Own;
 }

@@ -1,7 +1,7 @@
 //! What this product brings to what all products do.
 
 use super::annotations::{Annotations, Name};
-use super::desired::{Desired, DesiredAccess, DesiredInstance, DesiredListener, NetworkExtra, NetworkModel};
+use super::desired::{Desired, DesiredAccess, DesiredInstance, NetworkExtra, NetworkModel};
 use super::needs::MissingReads;
 use super::observed::Observed;
 use super::operation::Plan;
@@ -11,7 +11,6 @@ use crate::plan::service::applied;
 use crate::plan::service::backends::{BackendRules, Inputs};
 use crate::plan::service::desired::{ProductModel, Removal};
 use crate::plan::service::goal::Goal;
-use crate::plan::service::model::GroupRef;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::setting::Otherwise;
@@ -20,14 +19,9 @@ impl ProductModel for NetworkModel {
     const APPLIED: &'static str = applied::NLB;
     type Name = Name;
     type Instance = DesiredInstance;
-    type Listener = DesiredListener;
     type Access = DesiredAccess;
     type Extra = NetworkExtra;
     type Observed = Observed;
-
-    fn facts(listener: &DesiredListener) -> (&str, &GroupRef) {
-        (&listener.source, &listener.group)
-    }
 
     fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
         Owner::of_network_load_balancer(service, settings)

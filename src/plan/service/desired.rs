@@ -12,7 +12,7 @@ use super::handling::Departure;
 use super::management::ManagementLevel;
 use super::model::{Backend, BackendKey, BackendKind, DesiredBackends, DesiredGroup, GroupRef, NodeBackends};
 use super::observed::ObservedModel;
-use super::operation::OperationModel;
+use super::operation::{ListenerFields, OperationModel};
 use super::ownership::Owner;
 use super::problem::{ProblemScope, ScopedProblem, ScopedProblems, ServiceProblem};
 use super::settings::ServiceSettings;
@@ -30,17 +30,12 @@ pub trait ProductModel: OperationModel<ListenerKey: Into<Target>> {
     type Name: AnnotationName;
     /// What is asked of the instance.
     type Instance: Clone + Debug + Send + Sync;
-    /// What is asked of a listener.
-    type Listener: Clone + Debug + Send + Sync;
     /// Who may reach the listeners.
     type Access: Clone + Debug + Send + Sync;
     /// What only this product has.
     type Extra: Clone + Debug + Send + Sync;
     /// What the cloud has.
-    type Observed: ObservedModel<ListenerKey = Self::ListenerKey>;
-
-    /// Where a listener comes from, such as `spec.ports[0]`, and where it sends traffic.
-    fn facts(listener: &Self::Listener) -> (&str, &GroupRef);
+    type Observed: ObservedModel<Model = Self>;
 
     /// Who asks.
     fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner;
@@ -101,7 +96,7 @@ pub struct Desired<M: ProductModel> {
     /// The instance.
     pub instance: M::Instance,
     /// Listeners.
-    pub listeners: BTreeMap<M::ListenerKey, M::Listener>,
+    pub listeners: BTreeMap<M::ListenerKey, DesiredListener<M>>,
     /// Who may reach them, where the Service says so.
     pub access: Option<M::Access>,
     /// Which parts of the load balancer are managed.
@@ -134,6 +129,29 @@ pub struct Desired<M: ProductModel> {
     pub applies: Applied,
     /// What only this product has.
     pub extra: M::Extra,
+}
+
+/// A desired listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredListener<M: OperationModel> {
+    /// The port of the Service.
+    pub port: u16,
+    /// Where it comes from, such as `spec.ports[0]`.
+    pub source: String,
+    /// The ownership mark.
+    pub description: String,
+    /// Where it sends traffic, unless it redirects.
+    pub group: GroupRef,
+    /// Attributes that annotations set, those of redirection apart.
+    pub fields: ListenerFields<M>,
+    /// Attributes of a new listener where no annotation speaks.
+    pub defaults: ListenerFields<M>,
+    /// Attributes to which a listener that exists goes back where no annotation speaks: the spec had set them otherwise.
+    pub resets: ListenerFields<M>,
+    /// The port to which it redirects.
+    pub forward_to: Option<u16>,
+    /// Certificates besides the default one; `None` leaves them.
+    pub certificates: Option<M::Certificates>,
 }
 
 /// A Service whose load balancer is to go.

@@ -155,7 +155,7 @@ pub(crate) fn follow_listeners<M: GroupModel>(
         let Some(backends) = &group.backends else { continue };
         let listeners = references.kept.get(id).into_iter().flatten().filter(|(_, ours)| *ours);
         let wanted = listeners.filter_map(|(key, _)| desired.listeners.get(key).or_else(|| at_its_port(*key)));
-        let mut wanted = wanted.filter_map(|listener| desired.groups.get(&M::facts(listener).1.to_string()));
+        let mut wanted = wanted.filter_map(|listener| desired.groups.get(&listener.group.to_string()));
         let is_meant = || places.values().any(|place| place.id.as_ref() == Some(id));
         let is_ours = || {
             desired.owner.owns_group(&group.name)
@@ -191,7 +191,7 @@ fn find<'a, M: GroupModel>(
             };
             let found: Vec<_> = groups.iter().filter(is_meant).collect();
             let used: BTreeSet<&str> =
-                observed.listeners().into_iter().flatten().map(|(_, listener)| listener.group_id).collect();
+                observed.listeners().into_iter().flatten().map(|(_, listener)| listener.group_id.as_str()).collect();
             // A creation whose answer was lost can leave two; the one that serves is the one to keep.
             let serving = found.iter().find(|(id, _)| used.contains(id.as_str())).copied();
             Ok(serving.or_else(|| found.first().copied()))

@@ -6,7 +6,7 @@ use super::annotations::AnnotationName;
 use super::desired::{Desired, ProductModel, node_port};
 use super::groups::{GroupInPlan, GroupReferences};
 use super::model::{GroupRef, ObservedGroup};
-use super::observed::{ListenerFacts, ObservedModel};
+use super::observed::{ObservedListener, ObservedModel};
 use super::operation::OperationModel;
 use super::ownership::is_mark;
 use super::problem::ServiceProblem;
@@ -32,10 +32,10 @@ pub(crate) struct ListenerChanges<K> {
 pub(crate) fn is_ours<M: ProductModel>(
     desired: &Desired<M>,
     observed: &M::Observed,
-    listener: &ListenerFacts<'_>,
+    listener: &ObservedListener<M>,
 ) -> bool {
-    let group = observed.groups().get(listener.group_id);
-    desired.owner.owns_listener(listener.description)
+    let group = observed.groups().get(&listener.group_id);
+    desired.owner.owns_listener(&listener.description)
         || (desired.reuse.is_none() && group.is_some_and(|group| desired.owner.owns_group(&group.name)))
 }
 
@@ -49,18 +49,18 @@ pub(crate) fn in_the_way<M: ProductModel>(
     (key, source): (M::ListenerKey, &str),
     collides: impl Fn(M::ListenerKey) -> bool,
 ) -> Result<Vec<String>, ServiceProblem> {
-    let there = observed.listeners().into_iter().flatten().filter(|(other, _)| collides(*other));
+    let there = observed.listeners().into_iter().flatten().filter(|(other, _)| collides(**other));
     let mut notes = Vec::new();
     for (other, listener) in there.filter(|(_, listener)| !is_ours(desired, observed, listener)) {
-        let (force, description) = (M::Name::FORCE_OVERRIDE_LISTENERS.key(), listener.description);
-        if !may_override(desired, observed, &listener) {
+        let (force, description) = (M::Name::FORCE_OVERRIDE_LISTENERS.key(), &listener.description);
+        if !may_override(desired, observed, listener) {
             let rule = format!(
                 "must be a free port: the listener {other} with description {description:?}, which is not ours, is there; \
                  remove it or choose another port"
             );
             return Err(ServiceProblem::invalid(source, key.to_string(), rule));
         }
-        let to = if listener.group_id.is_empty() { "no server group" } else { listener.group_id };
+        let to = if listener.group_id.is_empty() { "no server group" } else { &listener.group_id };
         notes.push(format!(
             "{force}: the listener {other} with description {description:?}, which sent traffic to {to}, is overridden"
         ));
@@ -71,11 +71,12 @@ pub(crate) fn in_the_way<M: ProductModel>(
 
 /// Whether a listener that is not ours may be taken over: the user hands it to us with the load balancer, unless it
 /// belongs to another Service that exists, or to another cluster. Where its group is not known, it may belong to one.
-fn may_override<M: ProductModel>(desired: &Desired<M>, observed: &M::Observed, listener: &ListenerFacts<'_>) -> bool {
+fn may_override<M: ProductModel>(desired: &Desired<M>, observed: &M::Observed, listener: &ObservedListener<M>) -> bool {
     let is_free = |mark: &str| !is_mark(mark) || desired.vanished.iter().any(|owner| owner.owns_backend(mark));
     let is_users = |group: &ObservedGroup| is_free(&group.name) || desired.owner.owns_group(&group.name);
-    let sends_to_users = listener.group_id.is_empty() || observed.groups().get(listener.group_id).is_some_and(is_users);
-    desired.reuse.is_some() && is_free(listener.description) && sends_to_users
+    let sends_to_users =
+        listener.group_id.is_empty() || observed.groups().get(&listener.group_id).is_some_and(is_users);
+    desired.reuse.is_some() && is_free(&listener.description) && sends_to_users
 }
 
 /// What refers to which group once the plan has run. Without management, no listener is ours to change.
@@ -86,29 +87,15 @@ pub(crate) fn references<M: ProductModel>(
 ) -> GroupReferences<M::ListenerKey> {
     let mut references = GroupReferences::default();
     for (key, listener) in observed.listeners().into_iter().flatten() {
-        let id = listener.group_id.to_owned();
-        if changes.deleted.contains(&key) || changes.moved.contains(&key) {
-            references.dropped.entry(id).or_default().push(key);
+        let id = listener.group_id.clone();
+        if changes.deleted.contains(key) || changes.moved.contains(key) {
+            references.dropped.entry(id).or_default().push(*key);
         } else {
-            let ours = desired.manage_listeners && is_ours(desired, observed, &listener);
-            references.kept.entry(id).or_default().push((key, ours));
+            let ours = desired.manage_listeners && is_ours(desired, observed, listener);
+            references.kept.entry(id).or_default().push((*key, ours));
         }
     }
     references
-}
-
-/// Reports an attribute that is missing for a request about a listener, unless what is stated of it is wrong.
-pub(crate) fn lacks<M: ProductModel>(
-    desired: &Desired<M>,
-    (key, source): (M::ListenerKey, &str),
-    (field, why): (<M::Name as AnnotationName>::Field, &str),
-    plan: &mut Plan<M>,
-) {
-    let field = M::Name::of(field).map_or_else(|| M::Name::parameter(field).to_owned(), AnnotationName::key);
-    if desired.problems.iter().all(|it| it.problem.field != field) {
-        let why = format!("{why}; listener {key} ({source}) stays as it is");
-        plan.problem(ServiceProblem::required(field, why));
-    }
 }
 
 /// What is changed of a listener, with the reasons: its `settings`, and the `rest`, such as its server group. The cloud may
@@ -177,15 +164,15 @@ pub(crate) fn port_statuses<M: ProductModel>(
     observed: &M::Observed,
 ) -> Vec<PortStatus> {
     let there: Option<BTreeSet<M::ListenerKey>> = observed.listeners().map(|all| {
-        let ours = all.filter(|(_, listener)| desired.owner.owns_listener(listener.description));
-        ours.map(|(key, _)| key).collect()
+        let ours = all.iter().filter(|(_, listener)| desired.owner.owns_listener(&listener.description));
+        ours.map(|(key, _)| *key).collect()
     });
     let managed = desired.manage_listeners && desired.manage.keeps(ManagementLevel::Listeners);
     let is_there = |key: &M::ListenerKey| !managed || there.as_ref().is_none_or(|there| there.contains(key));
     let error = |index: usize| {
         let source = format!("spec.ports[{index}]");
         let mut problems = desired.problems.iter().map(|scoped| &scoped.problem.field);
-        match desired.listeners.iter().find(|(_, listener)| M::facts(listener).0 == source) {
+        match desired.listeners.iter().find(|(_, listener)| listener.source == source) {
             Some((key, _)) if is_there(key) => "",
             None if problems.any(|field| *field == node_port(&source)) => NO_NODE_PORT,
             _ => PORT_NOT_SERVED,

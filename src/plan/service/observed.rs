@@ -1,19 +1,20 @@
 //! A load balancer as the cloud holds it, as far as every product has the same: what planners and the engine ask of it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{Debug, Display};
+use std::fmt::Debug;
 
 use litemap::LiteMap;
 
 use super::model::{GroupRef, ObservedGroup};
+use super::operation::{ListenerFields, OperationModel};
 use super::orphans::TaggedInstance;
 use super::ownership::{Owner, is_mark};
 use crate::plan::inputs::ObjectKey;
 
 /// What was observed of one load balancer; the default is: there is none.
 pub trait ObservedModel: Clone + Debug + Default {
-    /// How listeners are identified.
-    type ListenerKey: Copy + Debug + Display + Ord;
+    /// The product.
+    type Model: OperationModel;
 
     /// What tells whose the load balancer is; `None` if there is none.
     fn tagged(&self) -> Option<TaggedInstance<'_>>;
@@ -33,7 +34,7 @@ pub trait ObservedModel: Clone + Debug + Default {
     fn unlisted(&self) -> &BTreeSet<String>;
 
     /// Its listeners; `None` if they were not read.
-    fn listeners(&self) -> Option<impl Iterator<Item = (Self::ListenerKey, ListenerFacts<'_>)>>;
+    fn listeners(&self) -> Option<&Listeners<Self::Model>>;
 
     /// The id of a group; of several with the same name, the one that is meant.
     fn group_id(&self, group: &GroupRef) -> Option<&str> {
@@ -57,13 +58,13 @@ pub trait ObservedModel: Clone + Debug + Default {
 
     /// Whether a listener of this owner takes traffic.
     fn has_running_listener(&self, owner: &Owner) -> bool {
-        self.listeners().into_iter().flatten().any(|(_, it)| it.runs && owner.owns_listener(it.description))
+        self.listeners().into_iter().flatten().any(|(_, it)| it.runs() && owner.owns_listener(&it.description))
     }
 
     /// Ids of the server groups that listeners of this owner name.
     fn groups_of_listeners(&self, owner: &Owner) -> BTreeSet<String> {
-        let ours = self.listeners().into_iter().flatten().filter(|(_, it)| owner.owns_listener(it.description));
-        ours.map(|(_, listener)| listener.group_id.to_owned()).filter(|id| !id.is_empty()).collect()
+        let ours = self.listeners().into_iter().flatten().filter(|(_, it)| owner.owns_listener(&it.description));
+        ours.map(|(_, listener)| listener.group_id.clone()).filter(|id| !id.is_empty()).collect()
     }
 
     /// Ids of the server groups whose backends decide something and were not read: those of this owner, and those `of_users`.
@@ -75,7 +76,7 @@ pub trait ObservedModel: Clone + Debug + Default {
 
     /// Other Services of this cluster that marks of listeners and server groups name.
     fn other_owners(&self, owner: &Owner) -> BTreeMap<ObjectKey, Owner> {
-        let listeners = self.listeners().into_iter().flatten().map(|(_, listener)| listener.description);
+        let listeners = self.listeners().into_iter().flatten().map(|(_, listener)| listener.description.as_str());
         let marks = listeners.chain(self.groups().values().map(|group| group.name.as_str()));
         let owners = marks.filter_map(|mark| owner.other_in_mark(mark));
         owners.map(|other| (ObjectKey::new(&other.namespace, &other.service), other)).collect()
@@ -87,20 +88,29 @@ pub trait ObservedModel: Clone + Debug + Default {
     }
 }
 
-/// What decides whose a listener is and which group it needs.
-#[derive(Clone, Copy, Debug)]
-pub struct ListenerFacts<'a> {
-    /// The ownership mark, if it is ours.
-    pub description: &'a str,
-    /// Empty if it sends traffic to no group.
-    pub group_id: &'a str,
-    /// Whether it takes traffic, as far as its status was read.
-    pub runs: bool,
+/// Listeners of a load balancer.
+pub type Listeners<M> = LiteMap<<M as OperationModel>::ListenerKey, Box<ObservedListener<M>>>;
+
+/// A listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedListener<M: OperationModel> {
+    /// `lsn-...`; empty where the load balancer and the port identify it.
+    pub id: String,
+    /// Its description: the ownership mark, if it is ours.
+    pub description: String,
+    /// Such as `running` and `stopped`, in capitals or not; empty if it was not read.
+    pub status: String,
+    /// Id of its server group, empty if none.
+    pub group_id: String,
+    /// All attributes that the API reported.
+    pub fields: ListenerFields<M>,
+    /// Certificates besides the default one; `None` if they were not read.
+    pub certificates: Option<M::HeldCertificates>,
 }
 
-impl<'a> ListenerFacts<'a> {
-    /// Both products name the status of a listener alike, apart from capitals.
-    pub(crate) fn new(description: &'a str, group_id: &'a str, status: &str) -> Self {
-        Self { description, group_id, runs: status.is_empty() || status.eq_ignore_ascii_case("running") }
+impl<M: OperationModel> ObservedListener<M> {
+    /// Whether it takes traffic, as far as its status was read.
+    pub(crate) fn runs(&self) -> bool {
+        self.status.is_empty() || self.status.eq_ignore_ascii_case("running")
     }
 }

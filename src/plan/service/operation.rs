@@ -17,11 +17,18 @@ pub trait OperationModel: Clone + Debug + Default + Eq {
     type ListenerKey: Copy + Debug + Default + Display + Ord + Send + Sync;
     /// An attribute of a listener.
     type ListenerField: Copy + Debug + Display + Ord + Send + Sync;
+    /// Additional certificates of a listener, as they are wanted.
+    type Certificates: Clone + Debug + Eq + Send + Sync;
+    /// The same as they are there.
+    type HeldCertificates: Clone + Debug + Default + Eq + Send + Sync;
     /// What is asked of a new load balancer.
     type Creation: CreationModel;
     /// What only this product does.
     type Own: OwnOperation;
 }
+
+/// Values of attributes of a listener.
+pub type ListenerFields<M> = BTreeMap<<M as OperationModel>::ListenerField, String>;
 
 /// One write, with everything that its request needs except ids that do not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +61,7 @@ pub enum Operation<M: OperationModel> {
         /// Its server group; `None` for one that only redirects.
         group: Option<GroupRef>,
         /// All attributes to send.
-        fields: BTreeMap<M::ListenerField, String>,
+        fields: ListenerFields<M>,
     },
     /// Changes a listener.
     SetListener {
@@ -65,7 +72,7 @@ pub enum Operation<M: OperationModel> {
         /// Its server group; `None` leaves it.
         group: Option<GroupRef>,
         /// Attributes that change. The request repeats the others as they are.
-        fields: BTreeMap<M::ListenerField, String>,
+        fields: ListenerFields<M>,
     },
     /// Starts a listener.
     StartListener {

@@ -174,7 +174,7 @@ impl ClassicProduct {
                     skipped.domain_extensions.push(*key);
                 }
                 if let Some(listener) = observed.listeners.as_mut().and_then(|listeners| listeners.get_mut(key)) {
-                    listener.domain_extensions = extensions;
+                    listener.certificates = extensions;
                 }
             }
             for certificate in &needs.certificates {

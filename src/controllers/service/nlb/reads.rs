@@ -219,7 +219,7 @@ impl NetworkProduct {
             if let Some(listener) = observed.listeners.as_mut().and_then(|all| all.get_mut(key)) {
                 let found = tolerate(unread, self.api.describe_additional_certificates(&listener.id).await)?;
                 skipped.certificates.extend(found.is_none().then_some(*key));
-                listener.additional_certificates = found;
+                listener.certificates = found;
             }
         }
         Ok(())

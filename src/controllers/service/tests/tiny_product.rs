@@ -32,8 +32,8 @@ use crate::plan::service::desired::{self, ProductModel, Removal, Sources};
 use crate::plan::service::goal::Goal;
 use crate::plan::service::group_diff::GroupModel;
 use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::model::{DesiredGroup, GroupRef, ObservedGroup};
-use crate::plan::service::observed::{ListenerFacts, ObservedModel};
+use crate::plan::service::model::{DesiredGroup, ObservedGroup};
+use crate::plan::service::observed::{Listeners, ObservedModel};
 use crate::plan::service::operation::{CreationModel, Operation, OperationModel, OwnOperation, Part, WriteEffect};
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
@@ -124,6 +124,8 @@ impl OperationModel for TinyModel {
     const REPLACES_BACKENDS: bool = false;
     type ListenerKey = ListenerKey;
     type ListenerField = ListenerField;
+    type Certificates = ();
+    type HeldCertificates = ();
     type Creation = Never;
     type Own = Step;
 }
@@ -134,7 +136,7 @@ fn step_of(operation: &Operation<TinyModel>) -> &Step {
 }
 
 impl ObservedModel for Seen {
-    type ListenerKey = ListenerKey;
+    type Model = TinyModel;
 
     fn tagged(&self) -> Option<TaggedInstance<'_>> {
         static NO_TAGS: LiteMap<String, String> = LiteMap::new();
@@ -156,8 +158,8 @@ impl ObservedModel for Seen {
         &NO_IDS
     }
 
-    fn listeners(&self) -> Option<impl Iterator<Item = (ListenerKey, ListenerFacts<'_>)>> {
-        None::<std::iter::Empty<_>>
+    fn listeners(&self) -> Option<&Listeners<TinyModel>> {
+        None
     }
 }
 
@@ -165,14 +167,9 @@ impl ProductModel for TinyModel {
     const APPLIED: &'static str = applied::CLB;
     type Name = Name;
     type Instance = ();
-    type Listener = GroupRef;
     type Access = ();
     type Extra = ();
     type Observed = Seen;
-
-    fn facts(group: &GroupRef) -> (&str, &GroupRef) {
-        ("", group)
-    }
 
     fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
         Owner::of(service, settings)

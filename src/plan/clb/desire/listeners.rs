@@ -90,6 +90,7 @@ impl PortReader<'_> {
             place.entry(ListenerField::PersistenceTimeout).or_insert(seconds);
         }
         DesiredListener {
+            port: key.port,
             description: desired.owner.listener_key(key.port),
             source,
             group,
@@ -97,7 +98,7 @@ impl PortReader<'_> {
             defaults,
             resets: ListenerFields::new(),
             forward_to,
-            domain_extensions: (key.protocol == Protocol::Https).then(domains).flatten(),
+            certificates: (key.protocol == Protocol::Https).then(domains).flatten(),
         }
     }
 

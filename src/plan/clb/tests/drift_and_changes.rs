@@ -378,11 +378,11 @@ fn domain_extensions_change_with_their_ids_and_can_be_cleared() {
     };
     let mut cloud = with("a.example.com:cert-2").served();
     let domains = |cloud: &mut Cloud| {
-        let found = cloud.listener(80, Protocol::Https).domain_extensions.clone().unwrap();
+        let found = cloud.listener(80, Protocol::Https).certificates.clone().unwrap();
         found.into_iter().map(|(domain, found)| format!("{domain}:{}", found.certificate_id)).collect::<Vec<_>>()
     };
     assert_eq!(domains(&mut cloud), ["a.example.com:cert-2"]);
-    let id = cloud.listener(80, Protocol::Https).domain_extensions.clone().unwrap()["a.example.com"].id.clone();
+    let id = cloud.listener(80, Protocol::Https).certificates.clone().unwrap()["a.example.com"].id.clone();
     let plan = diff(&with("a.example.com:cert-3").desired(), &cloud.observed);
     let expected = Operation::Own(Own::SetDomainExtension {
         listener: key(80, Protocol::Https),
@@ -391,7 +391,7 @@ fn domain_extensions_change_with_their_ids_and_can_be_cleared() {
         certificate_id: "cert-3".to_owned(),
     });
     assert_eq!(plan.steps.iter().map(|step| &step.operation).collect::<Vec<_>>(), [&expected]);
-    cloud.listener(80, Protocol::Https).domain_extensions = None;
+    cloud.listener(80, Protocol::Https).certificates = None;
     let needs = with("").desired().needs(&cloud.observed);
     assert_eq!(needs.domain_extensions, [key(80, Protocol::Https)]);
     let mut cloud = with("a.example.com:cert-2").served();

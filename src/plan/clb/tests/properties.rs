@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::{Cloud, World, edited, leaving, node, pod, port};
-use crate::plan::clb::desired::Desired;
+use crate::plan::clb::desired::{ClassicModel, Desired};
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{ListenerKey, Protocol};
 use crate::plan::clb::observed::Observed;
@@ -14,6 +14,7 @@ use crate::plan::clb::operation::{Operation, Plan, Step};
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{EndpointsView, ServicePort};
 use crate::plan::service::group_operation::GroupOperation;
+use crate::plan::service::listener_pass::ListenerModel;
 use crate::plan::service::model::{BackendKey, GroupRef};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::Owner;
@@ -255,10 +256,8 @@ fn check_possible(observed: &Observed, operation: &Operation) {
         Operation::StartListener { listener } => assert!(there(listener), "{operation}"),
         Operation::DeleteListener { listener } => {
             assert!(there(listener), "{operation}");
-            let forwarded = observed.listeners.iter().flatten().any(|(other, found)| {
-                listener.protocol == Protocol::Https
-                    && crate::plan::clb::diff::listeners::forwards_to(*other, found) == Some(listener.port)
-            });
+            let mut all = observed.listeners.iter().flatten();
+            let forwarded = all.any(|(other, found)| ClassicModel::redirects_to(*other, found) == Some(*listener));
             assert!(!forwarded, "still the target of a redirection: {operation}");
         }
         Operation::Group(GroupOperation::DeleteGroup { id, .. }) => {

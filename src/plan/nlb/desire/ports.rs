@@ -73,7 +73,10 @@ impl PortReader<'_> {
             source,
             group,
             fields,
-            additional_certificates: (protocol == Protocol::TcpSsl).then(additional).flatten(),
+            defaults: ListenerFields::new(),
+            resets: ListenerFields::new(),
+            forward_to: None,
+            certificates: (protocol == Protocol::TcpSsl).then(additional).flatten(),
         };
         desired.listeners.insert(key, listener);
         Ok(())

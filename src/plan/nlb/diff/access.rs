@@ -15,6 +15,7 @@ use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedRule, Obser
 use crate::plan::nlb::operation::{Own, Plan};
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::desire::SOURCE_RANGES;
+use crate::plan::service::listener_pass::Protection;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
@@ -22,17 +23,6 @@ use crate::plan::service::steps::Target;
 /// Rules in one call.
 const BATCH: usize = 100;
 const TARGET: Target = Target::Attribute(SECURITY_GROUPS);
-
-/// Whether listeners may be made, or would be open to clients that security groups keep out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protection {
-    /// No new listener.
-    Missing,
-    /// Once this plan has joined the security groups.
-    Planned,
-    /// At once.
-    InForce,
-}
 
 /// Security groups of ours. The first is the one in use; others come from creations whose answers were lost.
 fn ours<'a>(owner: &'a Owner, observed: &'a Observed) -> impl Iterator<Item = &'a ObservedSecurityGroup> {
@@ -127,7 +117,7 @@ fn membership(
         let needs = filled.then_some(Target::AccessList).into_iter().chain([TARGET]);
         plan.step(operation, TARGET, needs, reason());
     }
-    if planned { Protection::Planned } else { Protection::InForce }
+    if planned { Protection::Planned(TARGET) } else { Protection::InForce }
 }
 
 /// Takes away what is no longer wanted: rules that drop before those that accept, and at last the security group.
