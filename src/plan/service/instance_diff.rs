@@ -15,6 +15,11 @@ use super::ownership::{CLUSTER_TAG, CLUSTER_UID_TAG, MARK_TAG, MOST_TAGS, Owner,
 use super::problem::ServiceProblem;
 use super::steps::{Plan, Target};
 
+/// The key of the annotation of an attribute, by a product's `table` of these.
+pub(crate) fn key_of<N: AnnotationName, F: PartialEq>(table: &[(N, F)], field: F) -> String {
+    table.iter().find(|(_, it)| *it == field).map(|(name, _)| name.key()).unwrap_or_default()
+}
+
 /// An attribute that is wanted otherwise than it was made.
 pub(crate) fn immutable(field: &str, wanted: &str, found: &str) -> ServiceProblem {
     let rule = format!(

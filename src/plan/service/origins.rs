@@ -42,7 +42,9 @@ pub(crate) fn origins<M: ProductModel>(
             let said = otherwise.iter().find(|(name, value, _)| *name == entry.name && value.is_some());
             said.and_then(|(_, value, source)| Some((value.clone()?, source.clone())))?
         };
-        let has = found.iter().find(|(name, has)| *name == entry.name && !has.eq_ignore_ascii_case(&value));
+        // What counts is the value as it was read, without blanks for instance.
+        let counts = annotations.get(entry.name).unwrap_or(&value);
+        let has = found.iter().find(|(name, has)| *name == entry.name && !has.eq_ignore_ascii_case(counts));
         let found = has.map(|(_, has)| has.clone());
         (!value.is_empty()).then_some(SettingOrigin { setting, value, source, found, help: entry.help })
     };

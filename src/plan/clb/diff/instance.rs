@@ -8,7 +8,7 @@ use crate::plan::clb::operation::{Operation, Own, Plan};
 use crate::plan::inputs::Ingress;
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::instance_diff::{self, attribute};
+use crate::plan::service::instance_diff::{self, attribute, key_of};
 use crate::plan::service::ownership::{REUSE_TAG, UNPROTECTED_TAG};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
@@ -112,8 +112,7 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
 
 /// Changes what one call sets. The first field says in whose name.
 fn set<const N: usize>(plan: &mut Plan, target: &'static str, fields: [(Field, String); N], found: &str) {
-    let stated = |(_, field): &&(Name, Field)| *field == fields[0].0;
-    let key = INSTANCE.iter().find(stated).map(|(name, _)| name.key()).unwrap_or_default();
+    let key = key_of(&INSTANCE, fields[0].0);
     attribute(plan, target, Own::SetInstance(fields.into()), format!("{key}: {found} now"));
 }
 

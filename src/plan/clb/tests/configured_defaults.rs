@@ -147,6 +147,13 @@ fn where_a_setting_comes_from_is_said_beside_what_there_is() {
 }
 
 #[test]
+fn a_setting_with_blanks_around_it_is_no_other_than_what_there_is() {
+    let world = World::new(&[("name", " mine "), ("delete-protection", " on")]);
+    let origins = origins(&world.service, &world.settings, &world.desired(), &world.served().observed);
+    assert_eq!(origins.iter().find_map(|it| Some((it.setting, it.found.as_deref()?))), None);
+}
+
+#[test]
 fn a_new_load_balancer_is_protected_and_says_by_whom() {
     let create = |annotations: &[(&str, &str)]| World::new(annotations).desired().instance.create;
     let usual = create(&[]);

@@ -10,7 +10,7 @@ use crate::plan::nlb::observed::{Observed, ObservedInstance};
 use crate::plan::nlb::operation::{Operation, Own, Plan};
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::instance_diff::{self, attribute};
+use crate::plan::service::instance_diff::{self, attribute, key_of};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
@@ -52,11 +52,10 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     if desired.problems.withhold_load_balancer() {
         return;
     }
-    let key_of = |field| INSTANCE.iter().find(|(_, it)| *it == field).map(|(name, _)| name.key()).unwrap_or_default();
     for field in [Field::IpVersion, Field::ResourceGroup] {
         // What cannot be changed.
         if let Some((wanted, found)) = differs(desired, instance, field) {
-            plan.problem(instance_diff::immutable(&key_of(field), wanted, found));
+            plan.problem(instance_diff::immutable(&key_of(&INSTANCE, field), wanted, found));
         }
     }
     address_type(desired, instance, plan);
@@ -68,7 +67,7 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
         for field in fields {
             let Some((wanted, found)) = differs(desired, instance, field) else { continue };
             let found = if field == Field::Name { format!("{found:?}") } else { field.shown(found).to_owned() };
-            reasons.push(format!("{}: {found} now", key_of(field)));
+            reasons.push(format!("{}: {found} now", key_of(&INSTANCE, field)));
             changed.insert(field, wanted.to_owned());
         }
         if !reasons.is_empty() {
