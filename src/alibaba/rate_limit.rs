@@ -106,25 +106,18 @@ impl QuotaShare {
         (calls, window + pause)
     }
 }
-/// Why a call was not sent, and after which time it can be retried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limited {
-    /// The own share of the quota is used up.
-    OwnShare(Duration),
-    /// The cloud throttles the action.
-    ByCloud(Duration),
-}
 
-impl Limited {
-    const fn wait(self) -> Duration {
-        match self {
-            Self::OwnShare(wait) | Self::ByCloud(wait) => wait,
-        }
-    }
+/// A call was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limited {
+    /// Whether the cloud throttles the action; otherwise, the own share of the quota is used up.
+    pub(super) by_cloud: bool,
+    /// After which time the call can be retried.
+    pub(super) wait: Duration,
 }
 
 /// How much of the limit of one action is used.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RateUse {
     /// The action.
     pub action: &'static str,
@@ -197,21 +190,15 @@ impl Ticket {
     /// Moves the owner from one place to another. Returns whether the owner was at the first.
     fn moves(&self, from: TicketOwner, to: TicketOwner) -> bool {
         let mut queue = self.limiter.queue.lock();
-        let is_there = queue.tickets.get(&self.number).is_some_and(|entry| entry.owner == from);
-        if is_there {
-            queue.set_owner(self.number, to);
-        }
-        is_there
+        let entry = queue.tickets.get_mut(&self.number).filter(|entry| entry.owner == from);
+        entry.map(|entry| entry.owner = to).is_some()
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self
-            .limiter
-            .change(|queue| queue.tickets.remove(&self.number))
-            .is_some_and(|it| it.owner != TicketOwner::Sent)
-        {
+        let removed = self.limiter.change(|queue| queue.tickets.remove(&self.number));
+        if removed.is_some_and(|entry| entry.owner != TicketOwner::Sent) {
             self.limiter.moved.notify_waiters();
         }
     }
@@ -279,8 +266,8 @@ impl RateLimiter {
                 Ok(()) => return Ok(ticket),
                 Err(later) => later,
             };
-            let longest = if let Limited::ByCloud(_) = limited { longest.min(LONGEST_PAUSE) } else { longest };
-            if began.elapsed() + limited.wait() > longest {
+            let longest = if limited.by_cloud { longest.min(LONGEST_PAUSE) } else { longest };
+            if began.elapsed() + limited.wait > longest {
                 tickets.inspect(|tickets| tickets.keep(ticket));
                 return Err(limited);
             }
@@ -312,20 +299,12 @@ impl RateLimiter {
             let action = limiter.action;
             let (allowed, window, _) = quota.of(action);
             let queue = limiter.queue.lock();
+            let idle = RateUse { action: action.name, allowed, window, ..RateUse::default() };
             let (sent, waiting, last_in) = (queue.sent(window, now), queue.waiting(), queue.last_in(now));
             let paused = Some(queue.paused(now)).filter(|left| !left.is_zero());
             let slowed_to = (queue.rate < FULL_RATE).then_some(queue.rate);
-            let is_used = sent > 0 || waiting > 0 || paused.is_some() || slowed_to.is_some();
-            is_used.then_some(RateUse {
-                action: action.name,
-                sent,
-                allowed,
-                window,
-                waiting,
-                last_in,
-                paused,
-                slowed_to,
-            })
+            let used = RateUse { sent, waiting, last_in, paused, slowed_to, ..idle.clone() };
+            (used != idle).then_some(used)
         });
         let mut all: Vec<RateUse> = limiters.collect();
         all.sort_by_key(|used| used.action);

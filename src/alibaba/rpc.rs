@@ -250,11 +250,9 @@ impl RpcClient {
         let turn = self.rate_limiter.wait(action, &settings.quota, call.priority, patience);
         let turn =
             call.stop.run_until_cancelled(turn).await.ok_or_else(|| ended("this process stops; nothing was sent"))?;
-        let turn = turn.map_err(|limited| {
-            let (message, wait) = match limited {
-                Limited::OwnShare(wait) => ("the own share of the API quota is used up", wait),
-                Limited::ByCloud(wait) => ("the cloud throttles this action", wait),
-            };
+        let turn = turn.map_err(|Limited { by_cloud, wait }| {
+            let own = "the own share of the API quota is used up";
+            let message = if by_cloud { "the cloud throttles this action" } else { own };
             Fault { retry_after: Some(wait), ..Fault::new(action.name, FaultKind::Throttled, message) }
         })?;
         Ok((remaining()?.map_or(settings.timeout, |remaining| remaining.min(settings.timeout)), turn))

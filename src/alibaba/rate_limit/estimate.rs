@@ -34,7 +34,7 @@ pub fn planned(action: &'static Action, calls: usize, config: &checked::Cloud) -
     let (allowed, window, pause) = QuotaShare::from(config).of(action);
     let now = Instant::now();
     let last_in = turn(&VecDeque::new(), calls - 1, (allowed, window + pause), now) - now;
-    RateUse { action: action.name, sent: 0, allowed, window, waiting: calls, last_in, paused: None, slowed_to: None }
+    RateUse { action: action.name, allowed, window, waiting: calls, last_in, ..RateUse::default() }
 }
 
 /// In what time all calls that wait are sent, and a sentence about it; `None` if that is soon.

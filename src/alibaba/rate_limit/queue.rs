@@ -29,7 +29,7 @@ const LOWEST_RATE: f64 = 1.0 / 60.0;
 const REMEMBERED: u64 = 10_000;
 
 /// The tickets for one action, and what was sent.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TicketQueue {
     /// How many calls may be sent, and over which time they count.
     pub(super) limits: (usize, Duration),
@@ -72,16 +72,7 @@ pub(super) enum TicketOwner {
 
 impl TicketQueue {
     pub(super) fn new(limits: (usize, Duration)) -> Self {
-        Self {
-            limits,
-            sent: VecDeque::new(),
-            tickets: BTreeMap::new(),
-            numbers: 0,
-            served: HashMap::new(),
-            needs: Duration::ZERO,
-            paused_until: None,
-            rate: FULL_RATE,
-        }
+        Self { limits, rate: FULL_RATE, ..Self::default() }
     }
 
     fn number(&mut self) -> u64 {
@@ -113,7 +104,7 @@ impl TicketQueue {
         self.set_owner(number, TicketOwner::Ready);
         let ahead: Vec<_> = order.iter().take_while(|other| **other != number).collect();
         let ready = ahead.iter().filter(|other| self.tickets[*other].owner == TicketOwner::Ready).count();
-        let soonest = self.turn(purpose, ready, now).wait();
+        let soonest = self.turn(purpose, ready, now).wait;
         if !soonest.is_zero() {
             return Err((now + soonest, self.turn(purpose, ahead.len(), now)));
         }
@@ -129,7 +120,7 @@ impl TicketQueue {
     pub(super) fn wake(&mut self, now: Instant) {
         for (ahead, number) in self.order(now).into_iter().enumerate() {
             let QueuedTicket { purpose, owner, .. } = self.tickets[&number];
-            let is_near = || self.turn(purpose, ahead, now).wait() <= self.needs + LONGEST_OBJECT_TURN;
+            let is_near = || self.turn(purpose, ahead, now).wait <= self.needs + LONGEST_OBJECT_TURN;
             if owner == TicketOwner::Away && is_near() {
                 self.set_owner(number, TicketOwner::Due);
             }
@@ -181,7 +172,7 @@ impl TicketQueue {
             let gap = fastest.max(KEPT_TO_SERVE * period / u32::try_from(calls).unwrap_or(u32::MAX));
             cloud = cloud.min(after(gap) + gap.saturating_mul(ahead));
         }
-        if cloud > own { Limited::ByCloud(cloud) } else { Limited::OwnShare(own) }
+        Limited { by_cloud: cloud > own, wait: cloud.max(own) }
     }
 
     /// The cloud throttled a call: the action pauses and its rate falls. Gives for how long it pauses. `hint` is what the

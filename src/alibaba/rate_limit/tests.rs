@@ -9,6 +9,14 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 const CLUSTER_WIDE: Priority = Priority { tickets: None, namespace: 0, purpose: Purpose::Other };
 
+fn own(wait: Duration) -> Limited {
+    Limited { by_cloud: false, wait }
+}
+
+fn by_cloud(wait: Duration) -> Limited {
+    Limited { by_cloud: true, wait }
+}
+
 fn share(share: f64) -> QuotaShare {
     QuotaShare { share, quotas: Arc::default() }
 }
@@ -25,15 +33,9 @@ fn serving() -> Priority {
 /// Makes one call as a controller does: one that returns is retried shortly before its turn. Gives when it was sent.
 async fn call(rate_limiter: &RateLimiter, action: WriteAction, quota: &QuotaShare, priority: Priority) -> Instant {
     while let Err(limited) = rate_limiter.wait(action.0, quota, &priority, 5 * SECOND).await {
-        tokio::time::sleep(wait(limited).saturating_sub(LONGEST_OBJECT_TURN)).await;
+        tokio::time::sleep(limited.wait.saturating_sub(LONGEST_OBJECT_TURN)).await;
     }
     Instant::now()
-}
-
-const fn wait(limited: Limited) -> Duration {
-    match limited {
-        Limited::OwnShare(wait) | Limited::ByCloud(wait) => wait,
-    }
 }
 
 /// The cloud throttles a call; gives for how long the action pauses.
@@ -94,7 +96,7 @@ async fn of_more_than_half_of_a_quota_no_two_windows_arrive_in_one() {
     let (rate_limiter, whole) = (RateLimiter::default(), share(1.0));
     assert_eq!(at_once(&rate_limiter, CREATE_LOAD_BALANCER, &whole).await, 60);
     let limited = rate_limiter.wait(CREATE_LOAD_BALANCER.0, &whole, &CLUSTER_WIDE, SECOND).await;
-    assert_eq!(limited.err(), Some(Limited::OwnShare(WINDOW + SPREAD)));
+    assert_eq!(limited.err(), Some(own(WINDOW + SPREAD)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,12 +216,12 @@ async fn a_write_for_an_object_returns_with_the_time_of_its_turn_and_keeps_its_t
     let objects: Vec<Priority> = (1..=46).map(|_| making()).collect();
     for (index, object) in objects.iter().enumerate() {
         let wait = rate_limiter.wait(CREATE_GROUP.0, &half, object, 5 * SECOND).await.unwrap_err();
-        assert_eq!(wait, Limited::OwnShare(if index < 45 { turn } else { 2 * turn }));
+        assert_eq!(wait, own(if index < 45 { turn } else { 2 * turn }));
     }
     tokio::time::sleep(turn + 30 * SECOND).await;
     assert_eq!(at_once(&rate_limiter, CREATE_GROUP, &half).await, 45, "none of the objects is ready");
     let late = rate_limiter.wait(CREATE_GROUP.0, &half, &making(), Duration::ZERO).await.unwrap_err();
-    assert_eq!(late, Limited::OwnShare(2 * turn), "all are before it");
+    assert_eq!(late, own(2 * turn), "all are before it");
     let went = tokio::time::timeout(2 * turn, async {
         for object in &objects[..45] {
             call(&rate_limiter, CREATE_GROUP, &half, object.clone()).await;
@@ -229,7 +231,7 @@ async fn a_write_for_an_object_returns_with_the_time_of_its_turn_and_keeps_its_t
     went.await.unwrap();
     assert_eq!(began.elapsed(), turn, "they have kept their places");
     let last = rate_limiter.wait(CREATE_GROUP.0, &half, &objects[45], Duration::ZERO).await.unwrap_err();
-    assert_eq!(last, Limited::OwnShare(turn));
+    assert_eq!(last, own(turn));
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,7 +243,7 @@ async fn objects_that_come_back_late_lose_nothing() {
         tokio::spawn(async move {
             let object = making();
             while let Err(limited) = rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &object, 5 * SECOND).await {
-                tokio::time::sleep(wait(limited) + 10 * SECOND).await;
+                tokio::time::sleep(limited.wait + 10 * SECOND).await;
             }
             Instant::now()
         })
@@ -262,7 +264,7 @@ async fn an_object_that_is_gone_gives_back_its_ticket_and_those_behind_it_move_u
     }
     let right = making();
     let limited = rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &right, SECOND).await.unwrap_err();
-    assert_eq!(wait(limited), 31 * WINDOW);
+    assert_eq!(limited.wait, 31 * WINDOW);
     let tickets = right.tickets.clone().unwrap();
     drop(wrong);
     tokio::time::sleep(WINDOW - 2 * SECOND).await;
@@ -282,7 +284,7 @@ async fn an_object_comes_back_as_early_as_others_needed_to_prepare_such_a_call()
         let object = making();
         let tickets = object.tickets.clone().unwrap();
         let limited = rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &object, SECOND).await.unwrap_err();
-        tokio::time::sleep(wait(limited) - (early + 1) * SECOND).await;
+        tokio::time::sleep(limited.wait - (early + 1) * SECOND).await;
         rate_limiter.wake(&half);
         assert!(!tickets.are_due());
         tokio::time::sleep(SECOND).await;
@@ -302,7 +304,7 @@ async fn an_object_whose_call_was_throttled_keeps_its_ticket() {
     turn.throttled(&first, Some(20 * SECOND));
     assert!(rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &second, SECOND).await.is_err());
     let limited = rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &first, SECOND).await.unwrap_err();
-    assert_eq!(wait(limited), 20 * SECOND, "no other call waits before it");
+    assert_eq!(limited.wait, 20 * SECOND, "no other call waits before it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -314,7 +316,7 @@ async fn whatever_is_throttled_a_tenth_of_the_rate_is_left_for_groups_that_serve
     }
     call(&rate_limiter, ADD_BACKENDS, &half, CLUSTER_WIDE).await;
     throttle(&rate_limiter, ADD_BACKENDS, None);
-    let limited = |wait: Result<Ticket, Limited>| wait.err().map(self::wait);
+    let limited = |wait: Result<Ticket, Limited>| wait.err().map(|limited| limited.wait);
     let other = limited(rate_limiter.wait(ADD_BACKENDS.0, &half, &making(), Duration::ZERO).await);
     assert!(other > Some(20 * SECOND), "{other:?}");
     let serves = limited(rate_limiter.wait(ADD_BACKENDS.0, &half, &serving(), Duration::ZERO).await);
@@ -336,10 +338,7 @@ async fn one_that_stops_waiting_makes_room_at_once() {
     let quitters: Vec<_> = (0..90).map(|_| wait_long()).collect();
     tokio::time::sleep(SECOND).await;
     // Behind them is the window after the next.
-    assert_eq!(
-        rate_limiter.wait(ADD_BACKENDS.0, &all, &CLUSTER_WIDE, WINDOW).await.err(),
-        Some(Limited::OwnShare(91 * SECOND))
-    );
+    assert_eq!(rate_limiter.wait(ADD_BACKENDS.0, &all, &CLUSTER_WIDE, WINDOW).await.err(), Some(own(91 * SECOND)));
     quitters.iter().for_each(tokio::task::JoinHandle::abort);
     let went = wait_long().await.unwrap().unwrap();
     assert_eq!(went.duration_since(start).as_secs(), 31);
@@ -355,7 +354,7 @@ async fn a_throttled_action_pauses_shortly_at_first_and_longer_while_it_is_throt
         let again = throttle(&rate_limiter, CREATE_GROUP, None);
         assert_eq!(again, pause, "calls that were throttled together are one shortage");
         let limited = rate_limiter.wait(CREATE_GROUP.0, &all, &CLUSTER_WIDE, Duration::ZERO).await;
-        assert_eq!(limited.err(), Some(Limited::ByCloud(pause)));
+        assert_eq!(limited.err(), Some(by_cloud(pause)));
         assert!(rate_limiter.wait(CREATE_LOAD_BALANCER.0, &all, &CLUSTER_WIDE, Duration::ZERO).await.is_ok());
         tokio::time::sleep(pause).await;
         longest = (2 * longest).min(WINDOW);
@@ -397,7 +396,7 @@ async fn calls_that_wait_profit_from_a_rate_that_rises_meanwhile() {
             let (rate_limiter, all) = (rate_limiter.clone(), all.clone());
             tokio::spawn(async move {
                 while let Err(limited) = rate_limiter.wait(CREATE_GROUP.0, &all, &CLUSTER_WIDE, 60 * SECOND).await {
-                    tokio::time::sleep(wait(limited)).await;
+                    tokio::time::sleep(limited.wait).await;
                 }
                 let_pass(&rate_limiter, CREATE_GROUP);
             })

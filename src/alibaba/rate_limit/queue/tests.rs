@@ -57,7 +57,7 @@ fn play(callers: &[Caller], calls: usize, quitters: usize) -> (Vec<Sent>, Vec<Ve
                     (tickets[who], ready[who]) = (None, None);
                 }
                 Err((_, limited)) => {
-                    let wait = limited.wait();
+                    let wait = limited.wait;
                     left.push(who);
                     if wait > SECOND {
                         queue.set_owner(number, TicketOwner::Away);
