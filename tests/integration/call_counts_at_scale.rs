@@ -430,3 +430,54 @@ fn network_load_balancers_that_go_one_after_another_are_not_taken_from_lists_old
     let expected = each.map(|action| ((action.to_owned(), "OK".to_owned()), SERVICES));
     assert_eq!((writes, left), (expected.into(), 0), "{log}");
 }
+
+/// Deletes all Services at once; gives the calls that takes, and what is left in the cloud.
+async fn deleted(testbed: &Testbed) -> (BTreeMap<String, usize>, usize) {
+    testbed.cloud.dials(|dials| dials.nlb_job_time = Duration::from_millis(700));
+    forget(testbed);
+    let services = testbed.cluster.list("Service").into_iter().filter(|service| hostname(service).is_some());
+    for service in services {
+        testbed.cluster.delete("Service", "default", service["metadata"]["name"].as_str().unwrap()).unwrap();
+    }
+    tokio::time::sleep(HOUR / 2).await;
+    assert!(testbed.cluster.list("Service").iter().all(|service| hostname(service).is_none()), "a Service is left");
+    (calls(testbed), testbed.cloud.look(|cloud| cloud.nlb.balancers.len() + cloud.nlb.groups.len()))
+}
+
+#[test]
+fn the_deletion_of_a_network_load_balancer_takes_eight_calls_and_lists_answer_for_many_at_once() {
+    for services in [1, 60] {
+        let (deleted, log) = on_a_clock_of_its_own(0, async {
+            let testbed = exposed_network(services).await;
+            let _product = start_nlb(&testbed);
+            tokio::time::sleep(HOUR / 2).await;
+            deleted(&testbed).await
+        });
+        let expected = counted(&[
+            ("DeleteLoadBalancer", services),
+            ("DeleteServerGroup", services),
+            ("ListAsynJobs", 2 * services),
+            ("ListLoadBalancers", 1),
+            ("ListServerGroupServers", services),
+            ("ListServerGroups", 1),
+            ("UpdateLoadBalancerProtection", services),
+        ]);
+        assert_eq!(deleted, (expected, 0), "{log}");
+    }
+}
+
+#[test]
+fn a_second_network_load_balancer_with_the_mark_of_a_service_goes_with_the_first() {
+    let ((calls, left), log) = on_a_clock_of_its_own(0, async {
+        let testbed = exposed_network(1).await;
+        let _product = start_nlb(&testbed);
+        tokio::time::sleep(HOUR / 2).await;
+        testbed.cloud.edit(|cloud| {
+            let mut twin = cloud.nlb.balancers.values().next().unwrap().clone();
+            twin.listeners.clear();
+            cloud.nlb.balancers.insert("nlb-twin".to_owned(), twin);
+        });
+        deleted(&testbed).await
+    });
+    assert_eq!((calls["DeleteLoadBalancer"], left), (2, 0), "{log}");
+}

@@ -391,6 +391,7 @@ impl<P: Product> Engine<P> {
         let interfaces = prepared.references.as_ref().map(|references| references.interfaces.clone());
         Known {
             unlisted_reads: 1 + observed.groups().len(),
+            is_last: sighting.presence == Presence::Last,
             observed,
             read_at: sighting.read_at,
             groups_read_at: sighting.groups_read_at,
@@ -643,7 +644,7 @@ impl<P: Product> Engine<P> {
                 }
             }
             Presence::Unmarked(id) => self.reporter.left_behind(&case.service, id),
-            Presence::Present | Presence::Absent { proven: true } => {}
+            Presence::Present | Presence::Last | Presence::Absent { proven: true } => {}
         }
         None
     }

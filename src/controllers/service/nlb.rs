@@ -29,7 +29,7 @@ use crate::plan::nlb::operation::{Operation, Plan, Step};
 use crate::plan::service::goal;
 use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::operation::Part;
-use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, Owner};
+use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, MARK_TAG, Owner};
 use crate::plan::service::settings::{ServiceOptions, state_enough_zones};
 
 /// The API of network load balancers, and of what they use.
@@ -104,6 +104,15 @@ impl Product for NetworkProduct {
 
     async fn read(&self, owner: &Owner, id: &str, due: Due<'_>) -> Result<Observed, Fault> {
         self.read_instance(owner, id, due).await.map(alone)
+    }
+
+    async fn last_marked(&self, owner: &Owner, due: Due<'_>) -> Option<Observed> {
+        let mut marked = match self.listed_instances(owner, due).await {
+            Some(listed) => listed,
+            None => self.api.find_by_tag(MARK_TAG, &owner.default_name()).await.ok()?,
+        };
+        let last = marked.pop().filter(|it| marked.is_empty() && owner.owns_tagged(&it.tags))?;
+        Some(alone(last))
     }
 
     async fn list(&self, by: ListedBy<'_>) -> Result<Vec<Observed>, Fault> {

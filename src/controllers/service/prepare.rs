@@ -82,6 +82,8 @@ pub(super) struct Sighting<O> {
 pub(super) enum Presence {
     /// It is there.
     Present,
+    /// It leaves, and nothing else carries the mark of the Service: when it is gone, there is none.
+    Last,
     /// There is none; `proven` if the cloud reported that the load balancer of this Service does not exist.
     Absent {
         /// Whether absence is certain.
@@ -167,13 +169,18 @@ impl<P: Product> Preparer<P> {
         wanted: Wanted<P>,
     ) -> Result<Prepared<P>, ReconcileError> {
         let Wanted { mut goal, references, depth } = wanted;
-        let is_continued = case.state.known.as_ref().is_some_and(Known::is_recent) && self.is_under_way(case);
+        let is_gone = |known: &Known<P::Observed>| known.is_last && known.observed.id().is_none();
+        let is_continued = case.state.known.as_ref().is_some_and(|known| {
+            let goes_on = known.is_recent() && known.is_last == case.handling.removes();
+            goes_on && (is_gone(known) || self.is_under_way(case))
+        });
         let failed_jobs = self.settle(case).await?;
         // An edit during a job is compared with the cloud once no job is pending.
         let is_edit_due = case.state.edited && !self.is_under_way(case);
-        let depth = if is_continued && case.handling.serves() && !is_edit_due { Depth::Memory } else { depth };
+        let depth = if is_continued && !is_edit_due { Depth::Memory } else { depth };
         // A Service that now names another load balancer is read again.
-        let known = case.state.known.clone().filter(|known| is_about::<P>(&goal, &known.observed));
+        let known = case.state.known.clone();
+        let known = known.filter(|known| is_about::<P>(&goal, &known.observed) || (is_continued && is_gone(known)));
         let seen = match (depth, &known) {
             (Depth::Memory, Some(known)) => Some(self.recall(case, &goal, known, is_continued).await?),
             (Depth::Edited, Some(known)) => self.reread(case, &goal, known).await?,
@@ -268,7 +275,7 @@ impl<P: Product> Preparer<P> {
         let holds = settled.failed.is_empty() && !settled.is_unknown;
         case.state.known = holds.then_some(known);
         match under_way {
-            // A deletion reads everything first, which makes sense only after the jobs.
+            // What is left to remove goes together, after all jobs.
             Some(again) if holds && case.handling.removes() => Err(ReconcileError::UnderWay(again)),
             _ => Ok(settled.failed),
         }
@@ -405,6 +412,13 @@ impl<P: Product> Preparer<P> {
         let leaves = case.handling.removes();
         let facts = goal.facts();
         let is_named = facts.named.is_some();
+        // Where this process has kept the load balancer in sync, lists show what there is.
+        if leaves && !is_named && due.is_some() && case.state.creations.settles_in().is_none() {
+            let last = self.product.last_marked(facts.owner, due).await;
+            if let Some(last) = last.filter(|last| last.id() == Some(P::KIND.label(&case.service))) {
+                return Ok((last, Presence::Last));
+            }
+        }
         match find(&self.product, &facts, &case.search(P::KIND, due)).await {
             Ok(Found::LoadBalancer(observed)) => Ok((observed, Presence::Present)),
             Ok(Found::Unmarked { id, observed }) => {
@@ -450,7 +464,7 @@ impl<O> Sighting<O> {
             observed: known.observed.clone(),
             read_at: known.read_at,
             groups_read_at: known.groups_read_at,
-            presence: Presence::Present,
+            presence: if known.is_last { Presence::Last } else { Presence::Present },
             is_thorough: false,
             unread: Vec::new(),
         }

@@ -78,6 +78,11 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     fn read(&self, owner: &Owner, id: &str, due: Due<'_>)
     -> impl Future<Output = Result<Self::Observed, Fault>> + Send;
 
+    /// The load balancer of a Service that leaves, if lists show it as the only one with the mark of the Service.
+    fn last_marked(&self, _owner: &Owner, _due: Due<'_>) -> impl Future<Output = Option<Self::Observed>> + Send {
+        async { None }
+    }
+
     /// Lists load balancers, without their parts.
     fn list(&self, by: ListedBy<'_>) -> impl Future<Output = Result<Vec<Self::Observed>, Fault>> + Send;
 

@@ -108,6 +108,8 @@ pub(super) struct Known<O> {
     /// How many calls it takes to read what no list shows.
     pub(super) unlisted_reads: usize,
     pub(super) interfaces: Arc<Interfaces>,
+    /// Whether it leaves, and nothing else carries the mark of the Service.
+    pub(super) is_last: bool,
 }
 
 /// How long a plan that waits for jobs is continued: after that, its state is read again.
@@ -577,8 +579,14 @@ mod tests {
         let states: States<()> = States::new("service", Alarms::default(), Vanished::default());
         let (one, other) = (ObjectKey::new("shop", "web"), ObjectKey::new("shop", "api"));
         let (observed, now) = (Arc::new(()), Instant::now());
-        let known =
-            Known { observed, read_at: now, groups_read_at: now, unlisted_reads: 3, interfaces: Arc::default() };
+        let known = Known {
+            observed,
+            read_at: now,
+            groups_read_at: now,
+            unlisted_reads: 3,
+            interfaces: Arc::default(),
+            is_last: false,
+        };
         let refused = |server: &str| {
             let backends = vec![Backend { key: BackendKey::ecs(server, 80), weight: 100, description: "mark".into() }];
             RefusedCall { backends, fault: Fault::new("AddBackends", FaultKind::Rejected, "no") }

@@ -16,6 +16,7 @@ use super::desired::{Desired, NetworkExtra};
 use super::model::Protocol;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::{AnnotationName, Applies, parse};
+use crate::plan::service::applied;
 use crate::plan::service::backends::{AddressFamily, BackendRules, Inputs};
 use crate::plan::service::desire;
 use crate::plan::service::desired::Sources;
@@ -34,11 +35,13 @@ pub fn desire(inputs: &Inputs<'_>) -> Desired {
     let sources = Sources::new(inputs, &annotations, &rules);
     let extra = NetworkExtra {
         vswitches: if settings.place_near_nodes { Vec::new() } else { settings.vswitches.clone() },
-        had_security_group: service.labels.contains_key(LABEL_SECURITY_GROUP),
         ..NetworkExtra::default()
     };
     let mut desired = Desired::new(&sources, owner, problems, instance, extra);
     access::add(&mut desired, service, &annotations);
+    if service.labels.contains_key(LABEL_SECURITY_GROUP) {
+        desired.applied.insert(applied::SOURCE_RANGES.to_owned());
+    }
     PortReader { sources: &sources }.add_all(&mut desired);
     let of_listeners = desired.listeners.iter().map(|(key, listener)| (listener.port, key.protocol)).collect();
     let fixes_groups = [Name::IpVersion, Name::BackendIpVersion, Name::ServerGroupType];

@@ -24,8 +24,6 @@ pub struct NetworkExtra {
     pub group_specs: BTreeMap<String, GroupSpec>,
     /// Where a load balancer is made if nothing else says where, in order of preference; those near the nodes come after them.
     pub vswitches: Vec<VSwitchChoice>,
-    /// Whether there was a security group of ours when the Service was last in sync.
-    pub had_security_group: bool,
 }
 
 /// What is asked of the instance. What is `None` is left as it is.

@@ -33,18 +33,6 @@ impl MissingReads {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
-
-    /// Without what could not be read.
-    #[must_use]
-    pub fn without(mut self, unread: &Self) -> Self {
-        self.listeners &= !unread.listeners;
-        self.certificates.retain(|key| !unread.certificates.contains(key));
-        self.named_groups.retain(|id| !unread.named_groups.contains(id));
-        self.group_backends.retain(|id| !unread.group_backends.contains(id));
-        self.security_groups &= !unread.security_groups;
-        self.rules_of.take_if(|id| unread.rules_of.as_ref() == Some(id));
-        self
-    }
 }
 
 impl Desired {

@@ -61,12 +61,13 @@ impl Goal<NetworkModel> {
     /// What must be read before it can be compared with what there is.
     pub fn needs(&self, observed: &Observed) -> MissingReads {
         match self {
-            Self::Ensure(desired) => {
-                let mut needs = desired.needs(observed);
-                needs.security_groups |= desired.extra.had_security_group && observed.security_groups.is_none();
+            Self::Ensure(desired) => desired.needs(observed),
+            Self::Remove(removal) => {
+                let mut needs = teardown::teardown_needs(&removal.owner, &removal.departure, observed);
+                let has_joined = observed.instance.iter().any(|instance| !instance.security_group_ids.is_empty());
+                needs.security_groups &= removal.had_ranges || has_joined;
                 needs
             }
-            Self::Remove(removal) => teardown::teardown_needs(&removal.owner, &removal.departure, observed),
         }
     }
 }

@@ -163,7 +163,7 @@ pub struct Removal {
     pub departure: Departure,
     /// Whether the Service stays, so that its user can want the load balancer back.
     pub stays: bool,
-    /// Whether an access control list may be there.
+    /// Whether an access control list, or a security group of ours, may be there.
     pub had_ranges: bool,
 }
 

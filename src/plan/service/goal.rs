@@ -13,7 +13,7 @@ use super::group_diff::{self, GroupModel};
 use super::handling::Departure;
 use super::listener_diff::port_statuses;
 use super::origins::origins;
-use super::ownership::Owner;
+use super::ownership::{LABEL_SECURITY_GROUP, Owner};
 use super::settings::ServiceSettings;
 use super::steps::Plan;
 use super::unready::UnreadyNodes;
@@ -57,7 +57,8 @@ impl<M: ProductModel> Goal<M> {
             departure: Departure::of(service),
             stays: !service.deleting,
             had_ranges: !service.source_ranges.is_empty()
-                || applied(service, M::APPLIED).contains(applied::SOURCE_RANGES),
+                || applied(service, M::APPLIED).contains(applied::SOURCE_RANGES)
+                || service.labels.contains_key(LABEL_SECURITY_GROUP),
         }))
     }
 

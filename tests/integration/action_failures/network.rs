@@ -195,7 +195,6 @@ fn of_whole_services() -> Vec<Outcome> {
         GROUPS,
         SERVERS,
         "DeleteServerGroup",
-        SECURITY_GROUPS,
     ];
     let published = |testbed: &Testbed| {
         let service = testbed.cluster.get("Service", "default", "new").unwrap_or_default();

@@ -23,14 +23,18 @@ impl NetworkProduct {
     /// The load balancer with this id, as a list shows it or else as it is read by itself: only that proves that there is
     /// none. Without `due`, it is read by itself.
     pub(super) async fn read_instance(&self, owner: &Owner, id: &str, due: Due<'_>) -> Result<ObservedInstance, Fault> {
-        let list = || self.api.find_by_tag(&owner.cluster_tag, &owner.cluster_id);
-        // One that the list shows without its tags is read by itself.
-        let key_of = |it: &ObservedInstance| if it.tags.is_empty() { String::new() } else { it.id.clone() };
-        let listed = self.instances.of_ours(id, due, list, key_of).await;
-        match listed.and_then(|mut listed| listed.pop()) {
+        let listed = self.listed_instances(owner, due).await;
+        match listed.into_iter().flatten().find(|it| it.id == id) {
             Some(listed) => Ok(listed),
             None => self.api.describe_instance(id).await,
         }
+    }
+
+    /// The load balancers with the mark of a Service, as a list of all of ours shows them.
+    pub(super) async fn listed_instances(&self, owner: &Owner, due: Due<'_>) -> Option<Vec<ObservedInstance>> {
+        let list = || self.api.find_by_tag(&owner.cluster_tag, &owner.cluster_id);
+        let mark_of = |it: &ObservedInstance| it.tags.get(MARK_TAG).cloned().unwrap_or_default();
+        self.instances.of_ours(&owner.default_name(), due, list, mark_of).await
     }
 
     /// All listeners of the load balancer, as a list of all listeners shows them or else as they are read by themselves.
@@ -158,20 +162,13 @@ impl NetworkProduct {
         &self,
         goal: &Goal,
         observed: &mut Observed,
-        Search { made, due, .. }: &Search<'_>,
+        search: &Search<'_>,
     ) -> Result<Vec<Fault>, Fault> {
-        let (mut unread, mut skipped) = (Vec::new(), MissingReads::default());
-        let mut needs = goal.needs(observed);
+        let (mut unread, mut needs) = (Vec::new(), goal.needs(observed));
         while !needs.is_empty() {
-            self.read_groups(goal.owner(), &needs, observed, (&mut unread, &mut skipped)).await?;
-            if needs.listeners {
-                observed.listeners = tolerate(&mut unread, self.read_listeners(observed, *due).await)?;
-                skipped.listeners = observed.listeners.is_none();
-            }
-            self.read_about_listeners(&needs, observed, (&mut unread, &mut skipped)).await?;
-            let about = (goal.owner(), made);
-            self.read_security_groups(about, &needs, observed, (&mut unread, &mut skipped)).await?;
-            let before = std::mem::replace(&mut needs, goal.needs(observed).without(&skipped));
+            // What failed is still missing.
+            unread = self.read_missing(goal.owner(), &needs, observed, search).await?;
+            let before = std::mem::replace(&mut needs, goal.needs(observed));
             if needs == before {
                 // Reading did not help, and would not help again.
                 break;
@@ -180,18 +177,16 @@ impl NetworkProduct {
         Ok(unread)
     }
 
-    async fn read_groups(
+    async fn read_missing(
         &self,
         owner: &Owner,
         needs: &MissingReads,
         observed: &mut Observed,
-        (unread, skipped): (&mut Vec<Fault>, &mut MissingReads),
-    ) -> Result<(), Fault> {
+        Search { made, due, .. }: &Search<'_>,
+    ) -> Result<Vec<Fault>, Fault> {
+        let unread = &mut Vec::new();
         if !needs.named_groups.is_empty() {
             let found = tolerate(unread, self.api.list_groups(GroupFilter::Ids(&needs.named_groups)).await)?;
-            if found.is_none() {
-                skipped.named_groups.clone_from(&needs.named_groups);
-            }
             // One with our mark but not our tags can be of another cluster with the same id.
             let known = found.into_iter().flatten().filter(|group| !owner.owns_group(&group.name));
             known.for_each(|group| insert(observed, group));
@@ -199,51 +194,30 @@ impl NetworkProduct {
         for id in &needs.group_backends {
             if tolerate(unread, self.read_backends(id, observed).await)?.is_none() {
                 // The others would meet the same.
-                skipped.group_backends.clone_from(&needs.group_backends);
                 break;
             }
         }
-        Ok(())
-    }
-
-    async fn read_about_listeners(
-        &self,
-        needs: &MissingReads,
-        observed: &mut Observed,
-        (unread, skipped): (&mut Vec<Fault>, &mut MissingReads),
-    ) -> Result<(), Fault> {
+        if needs.listeners {
+            observed.listeners = tolerate(unread, self.read_listeners(observed, *due).await)?;
+        }
         if !needs.former.is_empty() {
             self.read_former(&needs.former, observed).await?;
         }
         for key in &needs.certificates {
             if let Some(listener) = observed.listeners.as_mut().and_then(|all| all.get_mut(key)) {
-                let found = tolerate(unread, self.api.describe_additional_certificates(&listener.id).await)?;
-                skipped.certificates.extend(found.is_none().then_some(*key));
-                listener.certificates = found;
+                let found = self.api.describe_additional_certificates(&listener.id).await;
+                listener.certificates = tolerate(unread, found)?;
             }
         }
-        Ok(())
-    }
-
-    async fn read_security_groups(
-        &self,
-        (owner, made): (&Owner, &Made),
-        needs: &MissingReads,
-        observed: &mut Observed,
-        (unread, skipped): (&mut Vec<Fault>, &mut MissingReads),
-    ) -> Result<(), Fault> {
         if needs.security_groups {
-            let found = tolerate(unread, self.find_security_groups(owner, observed, made).await)?;
-            skipped.security_groups = found.is_none();
-            observed.security_groups = found;
+            observed.security_groups = tolerate(unread, self.find_security_groups(owner, observed, made).await)?;
         }
         if let Some(id) = &needs.rules_of {
             let rules = tolerate(unread, self.ecs.describe_security_rules(id).await)?;
-            skipped.rules_of = rules.is_none().then(|| id.clone());
             let groups = observed.security_groups.iter_mut().flatten();
             groups.filter(|group| group.id == *id).for_each(|group| group.rules.clone_from(&rules));
         }
-        Ok(())
+        Ok(std::mem::take(unread))
     }
 
     /// The security groups of ours, that in use first. One that the load balancer has joined, or that was made a short while
