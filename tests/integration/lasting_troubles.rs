@@ -5,7 +5,7 @@ use std::time::Duration;
 use alicloud_ccm::clock;
 use alicloud_ccm::telemetry::alarms::SyncState;
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sim::cloud::Fault;
 use sim::cluster::{Effect, Failure, Match, Version};
 use sim::testbed::Testbed;
@@ -239,4 +239,46 @@ async fn whatever_lasts_is_told_after_half_a_minute_renewed_while_it_lasts_and_w
     });
     let wrong: Vec<String> = wrong.await.into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Takes the source ranges off a Service, or deletes it, while the cloud holds on to its security group for `held`. Gives
+/// whether the Service counted as out of sync, the times of the attempts to delete the group, and what was told.
+async fn let_go(leaves: bool, held: Duration) -> (bool, Vec<Timestamp>, [Vec<String>; 2]) {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    testbed.join(1);
+    let product = Product::start(&testbed, &["nlb"], &format!("{HASTE}{MORE}"));
+    Kind::Network.expose(&testbed, "web", &[80], &[1]);
+    let ranges = |ranges: Value| json!({"spec": {"loadBalancerSourceRanges": ranges}});
+    testbed.cluster.patch("Service", "default", "web", &ranges(json!(["10.0.0.0/8"]))).unwrap();
+    sleep(60).await;
+    assert_eq!(testbed.cloud.look(|cloud| cloud.security_groups.len()), 1);
+    testbed.cloud.dials(|dials| dials.security_group_release = held);
+    match leaves {
+        true => testbed.cluster.delete("Service", "default", "web").unwrap(),
+        false => testbed.cluster.patch("Service", "default", "web", &ranges(Value::Null)).map(drop).unwrap(),
+    }
+    let mut is_out_of_sync = false;
+    for _ in 0..300 {
+        sleep(1).await;
+        is_out_of_sync |= product.alarms.objects().iter().any(|open| open.state == SyncState::OutOfSync);
+    }
+    assert_eq!(testbed.cloud.look(|cloud| cloud.security_groups.len()), 0);
+    let attempts = testbed.cloud.calls().into_iter().filter(|call| call.action == "DeleteSecurityGroup");
+    let told =
+        ["Warning", "Normal"].map(|of| events(&testbed, SERVICE, of).into_iter().map(|(.., text)| text).collect());
+    (is_out_of_sync, attempts.map(|call| call.time).collect(), told)
+}
+
+#[test]
+fn a_security_group_that_the_cloud_does_not_let_go_yet_is_work_in_progress_and_tried_less_and_less_often() {
+    for leaves in [true, false] {
+        let ((is_out_of_sync, attempts, [warnings, notes]), log) =
+            on_a_clock_of_its_own(0, let_go(leaves, Duration::from_secs(150)));
+        assert!(!is_out_of_sync, "{log}");
+        assert_eq!(warnings, [""; 0], "{log}");
+        let holds = |text: &&String| text.contains("delete security group") && text.contains("DependencyViolation");
+        assert_eq!(notes.iter().filter(holds).count(), 1, "{notes:#?}");
+        let gaps: Vec<_> = attempts.windows(2).map(|pair| pair[1].duration_since(pair[0]).as_secs()).collect();
+        assert!((4..=10).contains(&gaps.len()) && gaps[gaps.len() - 1] > 5 * gaps[0].max(1), "{gaps:?}");
+    }
 }

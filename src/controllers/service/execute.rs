@@ -14,6 +14,7 @@ use tracing::info;
 
 use super::product::{CreationToken, Product, Write};
 use super::refusals::RefusedCall;
+use crate::alibaba::actions::DELETE_SECURITY_GROUP;
 use crate::alibaba::{Fault, FaultKind, Priority, Purpose};
 use crate::fence::{Fence, NotLeading, WRITE_TIME};
 use crate::plan::service::group_operation::{RefusedBackends, Room};
@@ -78,11 +79,16 @@ impl Failures {
         self.look_again.filter(|_| works)
     }
 
+    /// Whether nothing failed but what a job of the cloud still holds up.
+    pub(crate) fn await_jobs(&self) -> bool {
+        self.stopped.is_none() && self.refused.iter().all(awaits_job)
+    }
+
     /// Whether what is then believed of the load balancer can be relied on: no step was cut short or refused, which
-    /// can mean that a read was. A step that was throttled, here or in the cloud, changed nothing.
+    /// can mean that a read was. A step that was throttled, here or in the cloud, or that a job holds up, changed nothing.
     pub(crate) fn leave_certainty(&self) -> bool {
         let is_throttled = |(_, fault): &(String, Fault)| fault.kind == FaultKind::Throttled;
-        self.refused.is_empty() && self.stopped.as_ref().is_none_or(is_throttled)
+        self.refused.iter().all(awaits_job) && self.stopped.as_ref().is_none_or(is_throttled)
     }
 }
 
@@ -401,6 +407,12 @@ fn is_about_tags(fault: &Fault) -> bool {
 /// Faults that say nothing about what was asked for.
 const fn is_out_of_order(kind: FaultKind) -> bool {
     matches!(kind, FaultKind::Transient | FaultKind::Ambiguous | FaultKind::Bug)
+}
+
+/// Whether the cloud still holds on to what was to be deleted, and lets it go by itself: network interfaces of a load balancer
+/// that is gone, or has left a security group, use that for a while.
+fn awaits_job((_, fault): &(String, Fault)) -> bool {
+    fault.kind == FaultKind::InUse && fault.action == DELETE_SECURITY_GROUP.0.name
 }
 
 /// Faults after which the outcome of a write is unknown: the answer was lost, or cannot be understood.

@@ -223,8 +223,13 @@ impl ReconcileError {
     }
 
     /// Whether each time is worth a line in the log.
-    pub(super) const fn is_logged(&self) -> bool {
-        !matches!(self, Self::EndpointsUnread | Self::UnderWay(_))
+    pub(super) fn is_logged(&self) -> bool {
+        !matches!(self, Self::EndpointsUnread) && !self.is_under_way()
+    }
+
+    /// Whether nothing is wrong, and the cloud still carries something out.
+    fn is_under_way(&self) -> bool {
+        matches!(self, Self::UnderWay(_)) || matches!(self, Self::Execution(failures) if failures.await_jobs())
     }
 
     /// Whether something is withheld because the view of the cloud is not to be trusted.
@@ -245,19 +250,16 @@ impl ReconcileError {
     pub(super) fn trouble(&self, handling: Handling, whole: &str) -> ObjectTrouble {
         let (reason, what) = self.event(handling);
         let message = format!("{what}: {whole}");
-        let state = match self {
-            Self::UnderWay(_) => SyncState::InProgress,
-            _ => state(self.passes()),
-        };
+        let state = if self.is_under_way() { SyncState::InProgress } else { state(self.passes()) };
         let cause = self.shared_cause().filter(|_| state == SyncState::OutOfSync);
         ObjectTrouble { state, cause, call: self.fault().map(failed_call), ..trouble(reason, message) }
     }
 
     /// Reason and subject of the event about it.
-    const fn event(&self, handling: Handling) -> (&'static str, &'static str) {
+    fn event(&self, handling: Handling) -> (&'static str, &'static str) {
         let leaving = handling.removes();
         let reason = match self {
-            Self::UnderWay(_) => "LoadBalancerInProgress",
+            _ if self.is_under_way() => "LoadBalancerInProgress",
             Self::Write(write) => write.reason,
             Self::Unresolved(_) => SKIPPED_BACKENDS,
             _ if self.is_doubt() => LOAD_BALANCER_WITHHELD,
@@ -265,7 +267,7 @@ impl ReconcileError {
             _ => "SyncLoadBalancerFailed",
         };
         let what = match self {
-            Self::UnderWay(_) => "The cloud still carries out what was asked of it",
+            _ if self.is_under_way() => "The cloud still carries out what was asked of it",
             _ if leaving => "The load balancer could not be removed",
             _ => "The load balancer is out of sync",
         };
