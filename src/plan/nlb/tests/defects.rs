@@ -448,6 +448,18 @@ fn a_certificate_that_becomes_the_default_one_is_not_added_beside_it() {
     assert_eq!(diff(&desired(&tls("cert-2", "cert-3")), &cloud.observed).steps, []);
 }
 
+/// N35
+#[test]
+fn the_default_certificate_of_a_new_listener_is_no_additional_one() {
+    let tls = [("protocol-port", "tcpssl:80"), ("cert-id", "cert-1"), ("additional-cert-ids", "cert-1,cert-2")];
+    let plan = bring(&world(&tls), &mut Cloud::default());
+    let added = plan.steps.iter().filter_map(|step| match &step.operation {
+        Operation::Own(Own::AddCertificates { ids, .. }) => Some(ids.iter().map(String::as_str).collect::<Vec<_>>()),
+        _ => None,
+    });
+    assert_eq!(added.collect::<Vec<_>>(), [["cert-2"]]);
+}
+
 /// N38
 #[test]
 fn a_service_whose_named_group_is_gone_can_be_deleted() {
