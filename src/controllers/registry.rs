@@ -132,7 +132,7 @@ pub static CONTROLLERS: [Controller; 6] = [
                 ..KubernetesAccess::core("nodes", &["delete"])
             },
             KubernetesAccess::core("nodes/status", &["patch"]),
-            // Of kubelets: none is older than the version that has leases.
+            // Those of kubelets, which have them from Kubernetes 1.14 on.
             KubernetesAccess {
                 group: "coordination.k8s.io",
                 when: |config| config.node.remove_released,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use alicloud_ccm::controllers::registry::CONTROLLERS;
 use serde_json::{Value, json};
-use sim::cluster::{Effect, Failure, Match, Version};
+use sim::cluster::{Call, Effect, Failure, Match, Version};
 use sim::testbed::{ACCESS_KEY, Testbed, instance};
 
 use crate::harness::{ALL, HASTE, World, address, is_ready};
@@ -138,6 +138,17 @@ async fn live(version: Version, controllers: &[&str]) {
         world.testbed.cloud.release_instance(&instance(3));
         world.testbed.cluster.set_ready("node-3", "Unknown").unwrap();
         world.until("the node is gone", |_| world.node("node-3").is_null()).await;
+        // Its kubelet reports, so its lease is looked at.
+        world.testbed.cloud.release_instance(&instance(2));
+        let is_read = |call: &Call| {
+            (call.resource, &*call.namespace, &*call.name) == ("leases", "kube-node-lease", "node-2")
+                && call.status != Some(403)
+        };
+        world
+            .until("the lease of the kubelet is read", |testbed| {
+                version.minor() < 14 || testbed.cluster.calls().iter().any(is_read)
+            })
+            .await;
     }
     assert!(first.stop().await.success());
     let second = world.start();

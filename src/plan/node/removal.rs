@@ -175,18 +175,21 @@ pub struct RemovalLedger {
     removed: VecDeque<Duration>,
 }
 
-/// When an instance was missing first, and the last report of the kubelet with the time when it was new.
+/// A node whose instance is missing. Times are monotonic, since the controller started.
 #[derive(Clone, Debug, Default)]
 struct MissingSince {
     since: Duration,
+    /// What the kubelet wrote last.
     report: Option<String>,
+    /// When that was read first.
     reported: Duration,
 }
 
 /// An answer that proves nothing is asked for again after this time.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
-/// A kubelet that lives writes at least its status within this time: its `nodeStatusReportFrequency` is 5 minutes.
+/// A kubelet that runs writes its status within this time. The default of its `nodeStatusReportFrequency` is 5 minutes:
+/// https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 const LONGEST_PAUSE: Duration = Duration::from_secs(360);
 
 impl RemovalLedger {

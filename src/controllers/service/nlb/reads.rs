@@ -184,21 +184,21 @@ impl NetworkProduct {
         observed: &mut Observed,
         Search { made, due, .. }: &Search<'_>,
     ) -> Result<Vec<Fault>, Fault> {
-        let unread = &mut Vec::new();
+        let mut unread = Vec::new();
         if !needs.named_groups.is_empty() {
-            let found = tolerate(unread, self.api.list_groups(GroupFilter::Ids(&needs.named_groups)).await)?;
+            let found = tolerate(&mut unread, self.api.list_groups(GroupFilter::Ids(&needs.named_groups)).await)?;
             // One with our mark but not our tags can be of another cluster with the same id.
             let known = found.into_iter().flatten().filter(|group| !owner.owns_group(&group.name));
             known.for_each(|group| insert(observed, group));
         }
         for id in &needs.group_backends {
-            if tolerate(unread, self.read_backends(id, observed).await)?.is_none() {
+            if tolerate(&mut unread, self.read_backends(id, observed).await)?.is_none() {
                 // The others would meet the same.
                 break;
             }
         }
         if needs.listeners {
-            observed.listeners = tolerate(unread, self.read_listeners(observed, *due).await)?;
+            observed.listeners = tolerate(&mut unread, self.read_listeners(observed, *due).await)?;
         }
         if !needs.former.is_empty() {
             self.read_former(&needs.former, observed).await?;
@@ -206,18 +206,18 @@ impl NetworkProduct {
         for key in &needs.certificates {
             if let Some(listener) = observed.listeners.as_mut().and_then(|all| all.get_mut(key)) {
                 let found = self.api.describe_additional_certificates(&listener.id).await;
-                listener.certificates = tolerate(unread, found)?;
+                listener.certificates = tolerate(&mut unread, found)?;
             }
         }
         if needs.security_groups {
-            observed.security_groups = tolerate(unread, self.find_security_groups(owner, observed, made).await)?;
+            observed.security_groups = tolerate(&mut unread, self.find_security_groups(owner, observed, made).await)?;
         }
         if let Some(id) = &needs.rules_of {
-            let rules = tolerate(unread, self.ecs.describe_security_rules(id).await)?;
+            let rules = tolerate(&mut unread, self.ecs.describe_security_rules(id).await)?;
             let groups = observed.security_groups.iter_mut().flatten();
             groups.filter(|group| group.id == *id).for_each(|group| group.rules.clone_from(&rules));
         }
-        Ok(std::mem::take(unread))
+        Ok(unread)
     }
 
     /// The security groups of ours, that in use first. One that the load balancer has joined, or that was made a short while
