@@ -71,6 +71,7 @@ mod quick_start;
 mod random_faults;
 mod real_cluster;
 mod refused_backends;
+mod release;
 mod reports;
 mod routes;
 mod secret_leaks;
