@@ -98,6 +98,7 @@ fn packages_for_every_architecture_hold_what_a_host_needs() {
                 "sh",
                 &["-c", &format!("rpm2cpio {path} | (cd {to} && cpio --extract --make-directories --quiet)")],
             );
+            rpm_of_rhel_7_can_read(path);
             printed("rpm", &["--query", "--configfiles", "--package", path])
         };
         assert_eq!(configuration.trim(), format!("{FOLDER}/alicloud-ccm.toml"), "{path}");
@@ -115,7 +116,13 @@ fn packages_for_every_architecture_hold_what_a_host_needs() {
             let page = format!("alicloud-ccm{command}.1");
             assert!(pages.iter().any(|name| name.trim_end_matches(".gz") == page), "{path} has no {page}: {pages:?}");
         }
-        let is_foreign = ["arm64", "aarch64"].iter().any(|name| path.contains(name)) != cfg!(target_arch = "aarch64");
+        let is_arm = ["arm64", "aarch64"].iter().any(|name| path.contains(name));
+        let program = std::fs::read(root.path().join("usr/bin/alicloud-ccm")).unwrap();
+        let (machine, is_static) = elf(&program);
+        assert_eq!(machine, if is_arm { 183 } else { 62 }, "{path} has the program of another machine");
+        let is_foreign = is_arm != cfg!(target_arch = "aarch64");
+        // For this machine, the gate packs the program of the tests.
+        assert!(is_static || !is_foreign, "{path} needs a C library");
         if !is_foreign {
             let checked = ["check", "--set", "cloud.cluster_id=one", "--config"];
             let config = format!("{to}{FOLDER}/alicloud-ccm.toml");
@@ -124,6 +131,62 @@ fn packages_for_every_architecture_hold_what_a_host_needs() {
         }
     }
     assert!(count >= 3, "the gate has built {count} packages");
+}
+
+/// The machine of an executable, and whether it starts without a loader.
+fn elf(program: &[u8]) -> (u16, bool) {
+    assert_eq!(
+        (&program[..4], program[4], program[5]),
+        (&b"\x7fELF"[..], 2, 1),
+        "64 bits, the least significant first"
+    );
+    let short = |at: usize| u16::from_le_bytes(program[at..at + 2].try_into().unwrap());
+    let headers = usize::try_from(u64::from_le_bytes(program[32..40].try_into().unwrap())).unwrap();
+    let (size, count) = (usize::from(short(54)), usize::from(short(56)));
+    let is_interpreter = |index: usize| program[headers + index * size..][..4] == [3, 0, 0, 0];
+    (short(18), !(0..count).any(is_interpreter))
+}
+
+const NEWER: [u32; 8] = [270, 271, 5008, 5009, 5046, 5049, 5052, 5055];
+
+/// The tags of the signature and of the header of an .rpm.
+fn tags(package: &[u8]) -> Vec<u32> {
+    let number = |at: usize| u32::from_be_bytes(package[at..at + 4].try_into().unwrap());
+    let size = |at: usize| usize::try_from(number(at)).unwrap();
+    let (mut start, mut found) = (96, Vec::new());
+    for _ in 0..2 {
+        assert_eq!(package[start..start + 3], [0x8e, 0xad, 0xe8]);
+        let count = size(start + 8);
+        found.extend((0..count).map(|row| number(start + 16 + 16 * row)));
+        start = (start + 16 + 16 * count + size(start + 12)).next_multiple_of(8);
+    }
+    found
+}
+
+/// RHEL 7 has rpm 4.11: no zstd, no rich or weak dependencies, no files above 4 GiB, and SHA-256 at most.
+fn rpm_of_rhel_7_can_read(path: &str) {
+    const KNOWN: [&str; 6] = [
+        "CompressedFileNames",
+        "FileDigests",
+        "PayloadFilesHavePrefix",
+        "PayloadIsXz",
+        "ScriptletInterpreterArgs",
+        "TildeInVersions",
+    ];
+    let asked = |format: &str| printed("rpm", &["--query", "--package", "--queryformat", format, path]);
+    let compressor = asked("%{PAYLOADFORMAT} %{PAYLOADCOMPRESSOR}");
+    assert!(["cpio gzip", "cpio xz"].contains(&compressor.as_str()), "{path}: {compressor}");
+    for requirement in asked("[%{REQUIRENAME}\n]").lines() {
+        let feature = requirement.strip_prefix("rpmlib(").map(|rest| rest.trim_end_matches(')'));
+        assert!(feature.is_none_or(|feature| KNOWN.contains(&feature)), "{path} needs {requirement}");
+        assert!(!requirement.starts_with('('), "{path} has a rich dependency: {requirement}");
+    }
+    // The number of a tag that only newer versions know: sizes of 64 bits, and weak dependencies.
+    let newer: Vec<u32> = tags(&std::fs::read(path).unwrap()).into_iter().filter(|tag| NEWER.contains(tag)).collect();
+    assert!(newer.is_empty(), "{path}: {newer:?}");
+    let payload = printed("sh", &["-c", &format!("rpm2cpio {path} | head -c 6")]);
+    assert_eq!(payload, "070701", "{path}: the format of its files");
+    assert!(["1", "2", "8"].contains(&asked("%{FILEDIGESTALGO}").as_str()), "{path}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
