@@ -153,9 +153,15 @@ fn manifests_and_examples_are_valid_from_kubernetes_1_11_to_the_newest() {
         "openshift/machineconfig-master.yaml",
         "openshift/machineconfig-worker.yaml",
     ];
+    let authority = |kind: &str| json!({ kind: { "name": "one", "key": "ca.crt", "optional": true } });
+    let verified = json!({
+        "serverName": "alicloud-ccm", "insecureSkipVerify": false, "minVersion": "TLS12", "maxVersion": "TLS13",
+        "ca": authority("configMap"), "cert": authority("secret"), "keySecret": { "name": "one", "key": "tls.key" },
+    });
     let monitored = json!({
         "server": { "tlsSecret": "mine" },
-        "serviceMonitor": { "enabled": true },
+        "serviceMonitor": { "enabled": true, "tlsConfig": verified },
+        "podMonitor": { "enabled": true, "tokenSecret": "token", "tlsConfig": verified },
         "alerts": { "enabled": true },
         "dashboard": { "enabled": true },
         "hostAliases": [{ "ip": "10.0.0.1", "hostnames": ["api.example.com"] }],
@@ -176,6 +182,7 @@ fn manifests_and_examples_are_valid_from_kubernetes_1_11_to_the_newest() {
         "ConfigMap",
         "Secret",
         "ServiceMonitor",
+        "PodMonitor",
         "PrometheusRule",
         "SecurityContextConstraints",
         "MachineConfig",

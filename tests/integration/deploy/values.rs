@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 
 use expect_test::expect_file;
 use serde_json::{Value, json};
+use sim::cloud::Role;
 
 use super::chart::{template, workload};
 use super::{binary, by_volume, read, texts, yaml};
+use crate::harness::{HASTE, World, is_ready};
 use crate::permissions::documents;
 
 /// Values by path, each with the comment above it that begins with two dashes.
@@ -38,6 +40,19 @@ fn descriptions(schema: &Value, path: &str, found: &mut BTreeMap<String, String>
     }
 }
 
+/// Descriptions inside of a value that has one: nobody wrote them for what they stand at.
+fn inner_descriptions(schema: &Value, is_described: bool, path: &str, found: &mut Vec<String>) {
+    if is_described && schema.get("description").is_some() {
+        found.push(path.to_owned());
+    }
+    let is_described = is_described || schema.get("description").is_some();
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    let more = ["items", "additionalProperties"].into_iter().filter_map(|key| Some((key, schema.get(key)?)));
+    for (name, inner) in properties.map(|(name, inner)| (name.as_str(), inner)).chain(more) {
+        inner_descriptions(inner, is_described, &format!("{path}.{name}"), found);
+    }
+}
+
 /// Places of a schema that name properties and allow others.
 fn open_objects(schema: &Value, path: &str, found: &mut Vec<String>) {
     if schema["properties"].is_object() && schema["additionalProperties"] != false {
@@ -59,6 +74,7 @@ fn the_page_and_the_schema_of_the_chart_say_what_its_values_say() {
     assert_eq!(in_schema, described().into_iter().collect());
     let mut open = Vec::new();
     open_objects(&schema, "values", &mut open);
+    inner_descriptions(&schema, false, "values", &mut open);
     assert_eq!(open, Vec::<String>::new());
 
     let values = &yaml("chart/values.yaml")[0];
@@ -112,25 +128,43 @@ fn monitors_alerts_and_a_dashboard_are_made_where_they_are_asked_for() {
     assert_eq!(made[dashboard]["metadata"]["labels"]["grafana_dashboard"], "1");
 }
 
-#[test]
-fn a_service_account_takes_a_role_without_a_key() {
-    let (role, provider) = ("acs:ram::1:role/ccm", "acs:ram::1:oidc-provider/cluster");
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_account_takes_a_role_without_a_key() {
+    let world = World::new(&["node"], HASTE).await;
+    let account = world.testbed.cloud.look(|cloud| cloud.id.clone());
+    let (role, provider) =
+        (format!("acs:ram::{account}:role/ccm"), format!("acs:ram::{account}:oidc-provider/cluster"));
     let values = json!({ "rrsa": { "roleArn": role, "oidcProviderArn": provider } });
     let Some(made) = template(&values, "kube-system") else { return };
     let made = made.unwrap();
     let spec = &workload(&made)["spec"]["template"]["spec"];
     let container = &spec["containers"][0];
-    let variable = |name: &str| {
-        let all = container["env"].as_array().unwrap();
-        all.iter().find(|variable| variable["name"] == name).unwrap()["value"].as_str().unwrap()
-    };
-    assert_eq!((variable("ALIBABA_CLOUD_ROLE_ARN"), variable("ALIBABA_CLOUD_OIDC_PROVIDER_ARN")), (role, provider));
     let token = &by_volume(spec)["rrsa"]["projected"]["sources"][0]["serviceAccountToken"];
     assert_eq!(token["audience"], "sts.aliyuncs.com");
+
+    // The file is where the kubelet would put it; the program finds it by the variables of the pod alone.
     let mounts = container["volumeMounts"].as_array().unwrap();
-    let mount = mounts.iter().find(|mount| mount["name"] == "rrsa").unwrap();
-    let file = format!("{}/{}", mount["mountPath"].as_str().unwrap(), token["path"].as_str().unwrap());
-    assert_eq!(variable("ALIBABA_CLOUD_OIDC_TOKEN_FILE"), file);
+    let mount = mounts.iter().find(|mount| mount["name"] == "rrsa").unwrap()["mountPath"].as_str().unwrap();
+    let folder = world.folder().join("rrsa");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join(token["path"].as_str().unwrap()), "the-token-of-the-pod").unwrap();
+    let variables = container["env"].as_array().unwrap().iter().filter_map(|variable| {
+        let (name, value) = (variable["name"].as_str()?, variable["value"].as_str()?);
+        name.starts_with("ALIBABA_CLOUD_").then(|| (name, value.replace(mount, folder.to_str().unwrap())))
+    });
+    let variables: Vec<_> = variables.collect();
+    world.testbed.cloud.edit(|cloud| {
+        cloud.keys.clear();
+        cloud.oidc_token = Some("the-token-of-the-pod".into());
+        cloud.roles.insert("ccm".into(), Role { max_session: 3600, denied: [].into() });
+    });
+    world.rewrite(|text| text.lines().filter(|line| !line.starts_with("access_key")).collect::<Vec<_>>().join("\n"));
+    world.testbed.join(1);
+    let ccm = world.start_with(&[], &variables.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>());
+    world.until("the node is initialised", |_| is_ready(&world.node("node-1"))).await;
+    assert_eq!(world.testbed.cloud.count("AssumeRoleWithOIDC"), 1);
+    assert!(ccm.stop().await.success());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[test]
