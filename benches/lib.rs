@@ -96,7 +96,7 @@ access_key_secret_file = "secret"
     std::fs::write(folder.path().join("secret"), "secret").unwrap();
     std::fs::set_permissions(folder.path().join("secret"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
         .unwrap();
-    let origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new(), text: None };
+    let origin = Origin { path, ..Origin::default() };
     config::load(&origin, &CATALOG).map(|loaded| loaded.config).map_err(|report| report.to_string()).unwrap()
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn configuration(data: &[u8]) {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("alicloud-ccm.toml");
     std::fs::write(&path, data).expect("a file can be written");
-    let origin = Origin { path, environment: std::iter::empty().collect(), overrides: Vec::new(), text: None };
+    let origin = Origin { path, ..Origin::default() };
     if let Err(report) = config::load(&origin, &CATALOG) {
         assert!(!report.to_string().is_empty());
     }
@@ -164,7 +164,7 @@ fn configured(credentials: &str) -> Config {
     let text = format!("[cloud]\ncluster_id = \"c\"\nregion = \"cn-hangzhou\"\n[cloud.credentials]\n{credentials}");
     std::fs::write(&path, text).expect("a file can be written");
     private(&path);
-    let origin = Origin { path, environment: std::iter::empty().collect(), overrides: Vec::new(), text: None };
+    let origin = Origin { path, ..Origin::default() };
     config::load(&origin, &CATALOG).map_or_else(|report| panic!("{report}"), |loaded| loaded.config)
 }
 

@@ -31,7 +31,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::app;
 use crate::cli::{Cli, Command, DEFAULT_CONFIG, OutputFormat, SourceArgs};
 use crate::cluster;
-use crate::config::{self, Config, ConfigReport, Loaded, Origin};
+use crate::config::{self, Config, ConfigPurpose, ConfigReport, Loaded, Origin};
 use crate::controllers::registry::CATALOG;
 use crate::plan::service::annotations::reference::{introduction, spec_fields, tables};
 use crate::plan::{clb, nlb};
@@ -113,7 +113,12 @@ fn execute(cli: Cli) -> CommandResult {
             runtime.shutdown_background();
             Ok(ended.map(|()| Ended::Done)?)
         }
-        Command::Check { cluster } => check::run(&load(source)?, cluster),
+        Command::Check { cluster } => {
+            let mut origin = in_use(source)?;
+            // Keys of this machine would hide what is wrong with those of the cluster.
+            origin.environment.retain(|_, _| origin.purpose == ConfigPurpose::Here);
+            check::run(&load_from(&origin)?, cluster)
+        }
         Command::Plan { object, namespace, output } => {
             plan::run(&load(source)?.config, object.map(|object| object.within(&namespace)), output)
         }
@@ -183,7 +188,7 @@ fn origin(source: &SourceArgs) -> Origin {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect(),
         overrides: source.set.clone(),
-        text: None,
+        ..Origin::default()
     }
 }
 
@@ -193,7 +198,8 @@ fn in_use(source: &SourceArgs) -> Result<Origin, CommandError> {
     if !connect::is_for_kubectl() || has_file(source) {
         return Ok(origin);
     }
-    Ok(Origin { text: Some(kubectl::configuration(&elsewhere(&origin)?)?), path: kubectl::PLACE.into(), ..origin })
+    let text = Some(kubectl::configuration(&elsewhere(&origin)?)?);
+    Ok(Origin { text, path: kubectl::PLACE.into(), purpose: ConfigPurpose::Elsewhere, ..origin })
 }
 
 fn load_from(origin: &Origin) -> Result<Loaded, ConfigReport> {
@@ -221,8 +227,7 @@ fn optional_config(source: &SourceArgs) -> Result<Config, ConfigReport> {
     if !has_file(source) {
         return without_file(origin(source));
     }
-    let text = std::fs::read_to_string(&source.config).ok().map(|text| text.replace("change-me", "any"));
-    Ok(config::load(&Origin { text, ..origin(source) }, &CATALOG)?.config)
+    Ok(config::load(&Origin { purpose: ConfigPurpose::Manifests, ..origin(source) }, &CATALOG)?.config)
 }
 
 fn has_file(source: &SourceArgs) -> bool {
@@ -231,7 +236,8 @@ fn has_file(source: &SourceArgs) -> bool {
 
 fn without_file(origin: Origin) -> Result<Config, ConfigReport> {
     let text = "controllers = [\"*\"]\n[cloud]\ncluster_id = \"any\"\n[route]\ncluster_cidrs = [\"10.0.0.0/8\"]\n";
-    Ok(config::load(&Origin { text: Some(text.to_owned()), ..origin }, &CATALOG)?.config)
+    let purpose = ConfigPurpose::Elsewhere;
+    Ok(config::load(&Origin { text: Some(text.to_owned()), purpose, ..origin }, &CATALOG)?.config)
 }
 
 fn runtime() -> io::Result<Runtime> {

@@ -43,7 +43,7 @@ pub use reference::reference;
 pub use report::{ConfigProblem, ConfigReport, ProblemPlace};
 pub use rules::RECORD_TTLS;
 pub use schema::{AnnotationDefault, defaults, keys, nearest_number, nearest_time, schema};
-pub use source::{ConfigSource, FileFault, KeyFile};
+pub use source::{ConfigPurpose, ConfigSource, FileFault, KeyFile};
 pub use values::TimeSpan;
 
 #[cfg(test)]

@@ -1,12 +1,16 @@
 //! `check`: the configuration, and with `--cluster` whether it fits the pod network.
 
 use super::{CommandError, CommandResult, connect, print, runtime};
-use crate::config::{Config, Loaded};
+use crate::config::{Config, Credentials, Loaded};
 use crate::controllers::route;
 
 pub(super) fn run(loaded: &Loaded, asks_cluster: bool) -> CommandResult {
     if asks_cluster {
         runtime()?.block_on(fits_cluster(&loaded.config))?;
+    }
+    // Away from its pods, their files are not there.
+    if let Credentials::Unusable(why) = &loaded.config.cloud.credentials {
+        print(&format!("not looked at: {why}\n"))?;
     }
     print(&format!("{}: no problems\n", loaded.path.display()))
 }

@@ -11,6 +11,7 @@ use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::cli::{KubeletArgs, KubeletOutput, NodeNameSource};
 use crate::config::checked::Endpoints;
 use crate::plan::provider_id::ProviderId;
+use crate::plan::service::annotations::values::is_host_name;
 
 /// Backoff between tries: doubled up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -34,8 +35,7 @@ pub(super) fn run(arguments: &KubeletArgs) -> CommandResult {
 
 /// Asks the metadata service, and retries until the timeout of the arguments.
 async fn identity(arguments: &KubeletArgs) -> Result<Identity, CommandError> {
-    let setup = |error| CommandError(format!("connections cannot be set up: {error}"));
-    let transport: Arc<dyn Transport> = Arc::new(HttpTransport::new().map_err(setup)?);
+    let transport: Arc<dyn Transport> = Arc::new(HttpTransport::new().map_err(CommandError::new)?);
     let metadata = arguments.metadata.trim_end_matches('/').to_owned();
     let endpoints = Endpoints { metadata, metadata_v1_fallback: true, ..Endpoints::default() };
     let metadata = Metadata::new(transport, &endpoints);
@@ -81,17 +81,8 @@ async fn retry(
 
 /// Kubelets lower the case themselves; other letters would be refused by the API server.
 fn node_name(value: String) -> Result<String, CommandError> {
-    let name = value.to_ascii_lowercase();
-    let part = |part: &str| {
-        let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-        let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        part.chars().all(inside) && ends(part.chars().next()) && ends(part.chars().next_back())
-    };
-    if name.len() <= 253 && name.split('.').all(part) {
-        Ok(name)
-    } else {
-        Err(unusable("hostname", &value, "the name of a node; choose another --host-name"))
-    }
+    let name = Some(value.to_ascii_lowercase()).filter(|name| is_host_name(name));
+    name.ok_or_else(|| unusable("hostname", &value, "the name of a node; choose another --host-name"))
 }
 
 impl Identity {

@@ -117,14 +117,6 @@ impl<'de> Visitor<'de> for NodeVisitor {
         Ok(ManifestNode::Scalar(Value::Null))
     }
 
-    fn visit_none<E>(self) -> Result<ManifestNode, E> {
-        Ok(ManifestNode::Scalar(Value::Null))
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<ManifestNode, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ManifestNode, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element()? {

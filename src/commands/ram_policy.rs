@@ -59,7 +59,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("alicloud-ccm.toml");
         std::fs::write(&path, text).unwrap();
-        load(&Origin { path, environment: [].into(), overrides: Vec::new(), text: None }, &CATALOG).unwrap().config
+        load(&Origin { path, ..Origin::default() }, &CATALOG).unwrap().config
     }
 
     #[test]

@@ -13,10 +13,7 @@ use super::redact::{Excerpt, excerpt};
 use super::report::{ConfigProblem, ConfigReport, MOST_PROBLEMS, ProblemPlace};
 use super::schema::Shape;
 use super::secret::Secret;
-use super::source::{ConfigSource, KeyFile, is_credential};
-
-const CREDENTIALS: &str = "cloud.credentials.";
-const SERVER_CERTIFICATE: &str = "server.tls_";
+use super::source::{ConfigPurpose, ConfigSource, KeyFile, is_credential};
 
 /// The state of one check.
 pub(super) struct Checker<'a> {
@@ -25,11 +22,14 @@ pub(super) struct Checker<'a> {
     layers: Layers<'a>,
     broken: BTreeSet<KeyPath>,
     problems: Vec<ConfigProblem>,
+    /// What is wrong with key files that need not be here.
+    missing: Vec<String>,
 }
 
 impl<'a> Checker<'a> {
     pub(super) fn new(source: &'a ConfigSource, catalog: &'a Catalog) -> Self {
-        Self { source, catalog, layers: Layers::read(source, catalog), broken: BTreeSet::new(), problems: Vec::new() }
+        let layers = Layers::read(source, catalog);
+        Self { source, catalog, layers, broken: BTreeSet::new(), problems: Vec::new(), missing: Vec::new() }
     }
 
     /// What is written. Whatever is wrong is noted and has its default. `None` if the file is not TOML.
@@ -51,6 +51,9 @@ impl<'a> Checker<'a> {
         let value = fit(&mut KeyPath::new(), Some(Shape::root()), &self.layers.root, &mut misfits)?;
         for misfit in misfits {
             self.add(&misfit.path, misfit.is_key, misfit.message, misfit.help);
+            if misfit.is_placeholder && self.source.purpose == ConfigPurpose::Manifests {
+                self.problems.pop();
+            }
         }
         match value.deserialize() {
             Ok(file) => Some(file),
@@ -65,21 +68,15 @@ impl<'a> Checker<'a> {
     /// What was checked, or everything that is wrong with it. On another machine than its own, keys that cannot be used are
     /// wrong only once they are needed.
     pub(super) fn finish(self, checked: Option<Config>) -> Result<Config, ConfigReport> {
+        if let Some(mut config) = checked.filter(|_| self.problems.is_empty()) {
+            if !self.missing.is_empty() {
+                config.cloud.credentials = Credentials::Unusable(self.missing.join("; "));
+            }
+            return Ok(config);
+        }
         let files = self.source.files.values().filter_map(KeyFile::text);
         let secrets: Vec<&str> = self.layers.secrets.iter().map(String::as_str).chain(files).collect();
-        let is_of = |problem: &ConfigProblem, section| problem.key.as_ref().is_some_and(|key| key.starts_with(section));
-        let is_needed = |problem: &ConfigProblem| {
-            !self.source.is_foreign || !(is_of(problem, CREDENTIALS) || is_of(problem, SERVER_CERTIFICATE))
-        };
-        let is_usable = !self.problems.iter().any(is_needed);
-        let report = ConfigReport::new(&self.source.path, self.problems, &secrets);
-        let Some(mut config) = checked.filter(|_| is_usable) else { return Err(report) };
-        let missing: Vec<&str> =
-            report.problems().iter().filter(|it| is_of(it, CREDENTIALS)).map(|it| &*it.message).collect();
-        if !missing.is_empty() {
-            config.cloud.credentials = Credentials::Unusable(missing.join("; "));
-        }
-        Ok(config)
+        Err(ConfigReport::new(&self.source.path, self.problems, &secrets))
     }
 
     /// Notes a problem with the value of a key; `message` goes on after the key.
@@ -114,24 +111,33 @@ impl<'a> Checker<'a> {
     pub(super) fn key_file(&mut self, key: &str, path: &Path, allow_readable: bool) -> Option<Secret> {
         // systemd shields the folder; with access lists, the files in it look as if their group could read them.
         let shielded = is_credential(path);
-        if shielded && self.source.credentials_folder().is_none() {
-            let help = "credentials are there only in a systemd service with LoadCredential=; elsewhere, name a file";
-            self.bad_with(key, format!("names {}, but systemd has given none", path.display()), Some(help));
-            return None;
-        }
-        let path = self.source.resolve(path);
-        let shown = path.display();
-        match self.source.files.get(&path) {
-            None => self.bad(key, format!("names {shown}, which has not been read")),
-            Some(KeyFile::Failed(fault)) => self.bad(key, format!("names {shown}, which {fault}")),
+        let resolved = self.source.resolve(path);
+        let shown = resolved.display();
+        let (wrong, help) = match self.source.files.get(&resolved) {
+            _ if shielded && self.source.credentials_folder().is_none() => {
+                let help =
+                    "credentials are there only in a systemd service with LoadCredential=; elsewhere, name a file";
+                (format!("names {}, but systemd has given none", path.display()), Some(help))
+            }
+            None => (format!("names {shown}, which has not been read"), None),
+            Some(KeyFile::Failed(fault)) => (format!("names {shown}, which {fault}"), None),
             Some(KeyFile::Read { readable_by_others: true, .. }) if !allow_readable && !shielded => {
                 let help = "take the rights away with mode 0400 (in a Kubernetes volume: defaultMode), or set \
                             cloud.credentials.allow_readable_files to true";
-                self.bad_with(key, format!("names {shown}, which group or others may read"), Some(help));
+                (format!("names {shown}, which group or others may read"), Some(help))
             }
             Some(KeyFile::Read { text, .. }) => return Some(text.clone()),
-        }
+        };
+        self.bad_file(key, wrong, help);
         None
+    }
+
+    /// Notes a problem with a key file.
+    pub(super) fn bad_file(&mut self, key: &str, message: String, help: Option<&str>) {
+        match self.source.purpose {
+            ConfigPurpose::Here => self.bad_with(key, message, help),
+            ConfigPurpose::Elsewhere | ConfigPurpose::Manifests => self.missing.push(format!("{key} {message}")),
+        }
     }
 
     fn add(&mut self, path: &[String], is_key: bool, message: String, help: Option<String>) {

@@ -134,10 +134,10 @@ fn key_part(
     let text = content.expose().trim();
     if is_placeholder(text, None) {
         let path = c.source.resolve(path);
-        c.bad(&file_key, format!("names {}, which holds the placeholder {}", path.display(), shown(text)));
+        c.bad_file(&file_key, format!("names {}, which holds the placeholder {}", path.display(), shown(text)), None);
     }
     if let Err(wrong) = usable(text) {
-        c.bad(&file_key, format!("names {}, whose content {wrong}", c.source.resolve(path).display()));
+        c.bad_file(&file_key, format!("names {}, whose content {wrong}", c.source.resolve(path).display()), None);
     }
     Some(Secret::new(text.to_owned()))
 }

@@ -7,11 +7,13 @@ use figment::value::{Empty, Num, Value};
 
 use super::formats;
 use super::layers::{DATE, KeyPath, TOO_LARGE};
+use super::redact::is_name;
 use super::schema::{self, LONGEST_LIST, Shape, ShapeKind};
 use super::values::{TimeSpan, shown};
 use crate::plan::service::problem::did_you_mean;
 
 /// A key or a value that the schema does not allow.
+#[derive(Default)]
 pub(super) struct Misfit {
     pub(super) path: KeyPath,
     /// What is wrong.
@@ -20,6 +22,8 @@ pub(super) struct Misfit {
     pub(super) help: Option<String>,
     /// Whether the key itself is wrong, rather than its value.
     pub(super) is_key: bool,
+    /// Whether the value was copied from an example.
+    pub(super) is_placeholder: bool,
 }
 
 /// What is left of `value` without everything that does not fit; that is added to `misfits`.
@@ -47,7 +51,7 @@ pub(super) fn fit(path: &mut KeyPath, shape: Option<Shape>, value: &Value, misfi
                 items.iter().enumerate().map(|(index, item)| child(index.to_string(), item)).collect();
             if items.len() > LONGEST_LIST {
                 let message = format!("{} may list {LONGEST_LIST} at most, not {}", join(path), items.len());
-                misfits.push(Misfit { path: path.clone(), message, help: None, is_key: false });
+                misfits.push(Misfit { path: path.clone(), message, ..Misfit::default() });
                 return None;
             }
             misfits.extend(repetitions(path, shape, items));
@@ -55,8 +59,9 @@ pub(super) fn fit(path: &mut KeyPath, shape: Option<Shape>, value: &Value, misfi
         }
         (_, value) => match scalar(shape, value) {
             Ok(()) => Some(value.clone()),
-            Err(UnfitValue { message, help, kept }) => {
-                misfits.push(Misfit { path: path.clone(), message: about(path, &message), help, is_key: false });
+            Err(UnfitValue { message, help, kept, is_placeholder }) => {
+                let message = about(path, &message);
+                misfits.push(Misfit { path: path.clone(), message, help, is_key: false, is_placeholder });
                 kept
             }
         },
@@ -71,22 +76,24 @@ fn repetitions(path: &KeyPath, shape: Shape, items: &[Value]) -> Vec<Misfit> {
     let again = texts.filter(|(_, text)| is_plain && !seen.insert(*text));
     let misfit = |(index, text): (usize, &str)| {
         let message = format!("{} lists {} twice", join(path), shown(text));
-        Misfit { path: [path.as_slice(), &[index.to_string()]].concat(), message, help: None, is_key: false }
+        Misfit { path: [path.as_slice(), &[index.to_string()]].concat(), message, ..Misfit::default() }
     };
     again.map(misfit).collect()
 }
 
 /// Why a value is refused; the message goes on after the key.
+#[derive(Default)]
 struct UnfitValue {
     message: String,
     help: Option<String>,
     /// The value, if it is of the right type all the same.
     kept: Option<Value>,
+    is_placeholder: bool,
 }
 
 impl UnfitValue {
     fn new(message: String) -> Self {
-        Self { message, help: None, kept: None }
+        Self { message, ..Self::default() }
     }
 }
 
@@ -127,7 +134,8 @@ fn fit_text(shape: Shape, text: &str) -> Result<(), UnfitValue> {
     if is_placeholder(text, shape.example().and_then(|example| example.as_str())) {
         let allowed = formats::find(shape.format()).map_or("a value of your own", |format| format.allowed);
         let help = Some(format!("state {allowed}"));
-        return Err(UnfitValue { help, ..UnfitValue::new(format!(" must not be the placeholder {}", shown(text))) });
+        let message = format!(" must not be the placeholder {}", shown(text));
+        return Err(UnfitValue { message, help, kept: None, is_placeholder: true });
     }
     if shape.is_timespan() {
         let given: TimeSpan = text.parse().map_err(|message| UnfitValue::new(format!(": {message}")))?;
@@ -183,7 +191,7 @@ fn unknown_key(path: &[String]) -> Misfit {
     let (name, section) = path.split_last().map_or(("", path), |(name, section)| (name.as_str(), section));
     let place = if section.is_empty() { "at the top".to_owned() } else { format!("in [{}]", join(section)) };
     let message = format!("there is no key {} {place}", shown(name));
-    Misfit { path: path.to_vec(), message, help: suggest_key(section, name), is_key: true }
+    Misfit { path: path.to_vec(), message, help: suggest_key(section, name), is_key: true, is_placeholder: false }
 }
 
 fn suggest_key(section: &[String], name: &str) -> Option<String> {
@@ -202,8 +210,7 @@ fn suggest_key(section: &[String], name: &str) -> Option<String> {
 
 /// A key as it would be written.
 pub(super) fn join(path: &[String]) -> String {
-    let bare =
-        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    let bare = |name: &str| !name.is_empty() && name.chars().all(is_name);
     let parts = path.iter().map(|name| if bare(name) { name.clone() } else { format!("{name:?}") });
     parts.collect::<Vec<_>>().join(".")
 }

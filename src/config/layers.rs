@@ -13,7 +13,7 @@ use super::catalog::Catalog;
 use super::file::FileConfig;
 use super::redact::HIDDEN;
 use super::schema::{self, Shape, ShapeKind};
-use super::source::ConfigSource;
+use super::source::{ConfigPurpose, ConfigSource};
 
 /// Variables of this prefix name a key: `ALICLOUD_CCM__CLOUD__REGION` is `cloud.region`.
 pub const VARIABLE_PREFIX: &str = "ALICLOUD_CCM__";
@@ -114,7 +114,7 @@ impl<'a> Layers<'a> {
     pub(super) fn read(source: &'a ConfigSource, catalog: &Catalog) -> Self {
         let (document, errors) = DeTable::parse_recoverable(&source.text);
         let mut file = Layer { metadata: Metadata::named(FILE), dict: read_table(document.get_ref()) };
-        if source.is_foreign && !read_credentials(&source.environment, &Figment::new()).is_empty() {
+        if source.purpose != ConfigPurpose::Here && !read_credentials(&source.environment, &Figment::new()).is_empty() {
             file.dict.entry("cloud".to_owned()).and_modify(|cloud| {
                 if let Value::Dict(_, cloud) = cloud {
                     cloud.remove("credentials");

@@ -11,9 +11,9 @@ use super::catalog::Catalog;
 use super::check::{Referenced, check, referenced};
 use super::checked::Config;
 use super::checker::Checker;
-use super::report::ConfigReport;
+use super::report::{ConfigProblem, ConfigReport, ProblemPlace};
 use super::secret::Secret;
-use super::source::{ConfigSource, FileFault, KeyFile};
+use super::source::{ConfigPurpose, ConfigSource, FileFault, KeyFile};
 use crate::plan::digest;
 
 /// Files larger than this are not read.
@@ -23,7 +23,7 @@ pub const LARGEST_FILE: u64 = 1 << 20;
 const TRIES: usize = 3;
 
 /// Where a configuration is loaded from; loading twice reads everything again.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Origin {
     /// The file.
     pub path: PathBuf,
@@ -33,11 +33,18 @@ pub struct Origin {
     pub overrides: Vec<String>,
     /// The content of the file, if the file is not on this machine; the path is then for messages only.
     pub text: Option<String>,
+    /// What the configuration is for.
+    pub purpose: ConfigPurpose,
 }
 
 impl Origin {
     fn read(&self) -> Result<String, FileFault> {
         self.text.clone().map_or_else(|| read(&self.path).map(|(text, _)| text), Ok)
+    }
+
+    fn source(&self, text: String) -> ConfigSource {
+        let Self { path, environment, overrides, purpose, .. } = self.clone();
+        ConfigSource { path, text, environment, overrides, purpose, files: BTreeMap::new() }
     }
 }
 
@@ -80,10 +87,7 @@ pub fn load(origin: &Origin, catalog: &Catalog) -> Result<Loaded, ConfigReport> 
 /// holds, and if the file cannot be read.
 #[must_use]
 pub fn stated(origin: &Origin, catalog: &Catalog, key: &str) -> Option<String> {
-    let text = origin.read().ok()?;
-    let Origin { path, environment, overrides, .. } = origin.clone();
-    let source = ConfigSource { path, text, environment, overrides, ..ConfigSource::default() };
-    Checker::new(&source, catalog).stated(key)
+    Checker::new(&origin.source(origin.read().ok()?), catalog).stated(key)
 }
 
 pub(super) fn attempt(origin: &Origin, catalog: &Catalog) -> Attempt {
@@ -92,19 +96,13 @@ pub(super) fn attempt(origin: &Origin, catalog: &Catalog) -> Attempt {
         Err(fault) => {
             let message = format!("the configuration file {} {fault}", origin.path.display());
             let help = matches!(fault, FileFault::Missing).then(|| "name the file with --config".to_owned());
-            let outcome = Err(ConfigReport::of_file(&origin.path, message, help));
+            let problem = ConfigProblem::at(ProblemPlace::Whole { file: origin.path.clone() }, message, help);
+            let outcome = Err(ConfigReport::new(&origin.path, vec![problem], &[]));
             return Attempt { outcome, hash: None, referenced: Referenced::default() };
         }
     };
     let hash = digest::hex(text.as_bytes());
-    let mut source = ConfigSource {
-        path: origin.path.clone(),
-        text,
-        environment: origin.environment.clone(),
-        overrides: origin.overrides.clone(),
-        files: BTreeMap::new(),
-        is_foreign: origin.text.is_some(),
-    };
+    let mut source = origin.source(text);
     let referenced = referenced(&source, catalog);
     source.files = referenced.keys.iter().map(|path| (path.clone(), read_key_file(path))).collect();
     let outcome =

@@ -142,7 +142,7 @@ fn name_before(text: &str) -> &str {
     text.rsplit(|c: char| !is_name(c)).next().unwrap_or_default()
 }
 
-fn is_name(c: char) -> bool {
+pub(super) fn is_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
 

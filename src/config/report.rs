@@ -67,26 +67,15 @@ pub enum ProblemPlace {
 }
 
 impl ConfigReport {
-    /// A report about a file; `secrets` are texts that must not be in it.
-    pub(super) fn new(path: &Path, mut problems: Vec<ConfigProblem>, secrets: &[&str]) -> Self {
+    /// A report about a file, or about other settings and the first place to look at; `secrets` are texts that must not be in it.
+    #[must_use]
+    pub fn new(path: &Path, mut problems: Vec<ConfigProblem>, secrets: &[&str]) -> Self {
         for problem in &mut problems {
             problem.hide(secrets);
         }
         problems.sort_by(|a, b| a.place.cmp(&b.place));
         problems.dedup();
         Self { path: path.to_owned(), problems }
-    }
-
-    /// A report of problems that were found elsewhere than in this program's own file, `path` the first place to look at.
-    #[must_use]
-    pub fn of_problems(path: &Path, problems: Vec<ConfigProblem>) -> Self {
-        Self::new(path, problems, &[])
-    }
-
-    /// A report of one problem with the file as a whole.
-    pub(super) fn of_file(path: &Path, message: String, help: Option<String>) -> Self {
-        let place = ProblemPlace::Whole { file: path.to_owned() };
-        Self { path: path.to_owned(), problems: vec![ConfigProblem { message, help, key: None, place, excerpt: None }] }
     }
 
     /// The problems; at least one.

@@ -20,8 +20,20 @@ pub struct ConfigSource {
     pub overrides: Vec<String>,
     /// Key files that the configuration names, by path, as [`referenced`](super::referenced) gives them.
     pub files: BTreeMap<PathBuf, KeyFile>,
-    /// Whether it was written for another machine: its keys need not be here, and those in the environment replace them.
-    pub is_foreign: bool,
+    /// What it is for.
+    pub purpose: ConfigPurpose,
+}
+
+/// What a configuration is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConfigPurpose {
+    /// This machine.
+    #[default]
+    Here,
+    /// Another machine: its keys need not be here, and those in the environment replace them.
+    Elsewhere,
+    /// No cluster: neither keys nor values of one's own are needed.
+    Manifests,
 }
 
 impl fmt::Debug for ConfigSource {

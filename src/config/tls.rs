@@ -16,6 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::checker::Checker;
 use super::file::ServerSection;
 use super::secret::Secret;
+use super::source::ConfigPurpose;
 
 const CERTIFICATE: &str = "server.tls_cert_file";
 const KEY: &str = "server.tls_key_file";
@@ -37,6 +38,8 @@ pub(super) fn files(c: &mut Checker<'_>, section: &ServerSection, allow_readable
             c.bad_with(CERTIFICATE, "is missing", Some("tls_key_file needs the certificate of its key"));
             return None;
         }
+        // Only a server needs them.
+        [Some(_), Some(_)] if c.source.purpose != ConfigPurpose::Here => return None,
         [Some(certificate), Some(key)] => (certificate, key),
     };
     let certificate = c.key_file(CERTIFICATE, certificate, true)?;

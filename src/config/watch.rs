@@ -208,7 +208,7 @@ impl Watch {
             ConfigProblem { key: Some(key.to_owned()), ..ConfigProblem::at(place, message, help) }
         };
         let problems: Vec<_> = changed.map(problem).collect();
-        if problems.is_empty() { Ok(loaded) } else { Err(ConfigReport::of_problems(path, problems)) }
+        if problems.is_empty() { Ok(loaded) } else { Err(ConfigReport::new(path, problems, &[])) }
     }
 }
 
@@ -322,7 +322,6 @@ fn names_of(files: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -361,7 +360,7 @@ mod tests {
     }
 
     fn origin(path: PathBuf) -> Origin {
-        Origin { path, environment: BTreeMap::new(), overrides: Vec::new(), text: None }
+        Origin { path, ..Origin::default() }
     }
 
     fn text(cluster: &str) -> String {

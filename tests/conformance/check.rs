@@ -165,7 +165,8 @@ fn finish(left: &[String]) -> u8 {
 
 fn read(options: &Options) -> Result<Config, String> {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
-    let origin = Origin { path: options.config.clone(), environment, overrides: options.set.clone(), text: None };
+    let origin =
+        Origin { path: options.config.clone(), environment, overrides: options.set.clone(), ..Origin::default() };
     load(&origin, &CATALOG).map(|loaded| loaded.config).map_err(anything)
 }
 

@@ -1,6 +1,5 @@
 //! The configuration changes while the process runs.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -321,7 +320,7 @@ async fn ten_thousand_edits_without_a_mixture_and_without_a_loss() {
     let folder = tempfile::tempdir().unwrap();
     let path: PathBuf = folder.path().join("ccm.toml");
     fs::write(&path, numbered(1)).unwrap();
-    let origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new(), text: None };
+    let origin = Origin { path, ..Origin::default() };
     // Nothing but the watch finds changes.
     let pace = WatchPace { quiet: Duration::from_millis(5), poll: Duration::from_secs(3600) };
     let watch = Watch::new(origin.clone(), &CATALOG, load(&origin, &CATALOG).unwrap(), pace);

@@ -221,7 +221,7 @@ fn config(testbed: &Testbed, controllers: &[&str], more: &str, set: &[&str]) -> 
     let folder = tempfile::tempdir().unwrap();
     let path = testbed.write_config(folder.path(), controllers, more).unwrap();
     let overrides = set.iter().map(|set| (*set).to_owned()).collect();
-    load(&Origin { path, environment: BTreeMap::new(), overrides, text: None }, &CATALOG).unwrap().config
+    load(&Origin { path, environment: BTreeMap::new(), overrides, ..Origin::default() }, &CATALOG).unwrap().config
 }
 
 /// The simulated cloud without a network in between.

@@ -31,8 +31,12 @@ async fn world() -> World {
 
 /// The ConfigMap of the manifests, with what pods need and nobody else can use.
 fn install(world: &World) {
+    install_with(world, |text| text);
+}
+
+fn install_with(world: &World, change: impl FnOnce(String) -> String) {
     let text = std::fs::read_to_string(world.config()).unwrap();
-    let text = text.replace("kubeconfig = \"kubeconfig\"", "server = \"https://127.0.0.1:1\"");
+    let text = change(text.replace("kubeconfig = \"kubeconfig\"", "server = \"https://127.0.0.1:1\""));
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "alicloud-ccm", "namespace": "kube-system"},
         "data": {"alicloud-ccm.toml": text},
@@ -107,6 +111,48 @@ async fn what_the_cluster_knows_is_told_without_the_keys_of_the_pods_and_what_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_pods_would_refuse_is_refused_away_from_them() {
+    for (wrong, named) in [
+        ("acces_key_id = \"LTAIone\"", "there is no key \"acces_key_id\""),
+        ("access_key_id = 5", "access_key_id must be text"),
+        ("access_key_id = \"LTAIone\"", "access_key_secret is missing"),
+        (
+            "access_key_id = \"change-me\"\naccess_key_secret_file = \"/keys/secret\"",
+            "access_key_id must not be the placeholder",
+        ),
+        ("instance_role = \"ccm\"\naccess_key_id_file = \"/keys/id\"", "cannot be used together with an access key"),
+        ("duration = \"1s\"", "duration must be"),
+        ("[server]\ntls_cert_file = \"/tls/tls.crt\"", "server.tls_key_file is missing"),
+    ] {
+        let world = world().await;
+        install_with(&world, |text| {
+            let kept = text.lines().filter(|line| !line.starts_with("access_key")).map(|line| match line {
+                "[cloud.credentials]" if !wrong.starts_with('[') => format!("{line}\n{wrong}\n"),
+                "[server]" if wrong.starts_with('[') => format!("{wrong}\n"),
+                line => format!("{line}\n"),
+            });
+            kept.collect()
+        });
+        for keys in [&[][..], &OWN_KEYS] {
+            let (said, code) = plugin_with(&world, &["check"], keys).await;
+            assert!(said.contains(named) && code == Some(1), "{wrong}: {said}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_configuration_is_right_away_from_its_pods_and_what_was_not_seen_is_told() {
+    let world = world().await;
+    install(&world);
+    for keys in [&[][..], &OWN_KEYS] {
+        let (said, code) = plugin_with(&world, &["check"], keys).await;
+        assert!(said.ends_with("kube-system/alicloud-ccm/alicloud-ccm.toml: no problems\n"), "{said}");
+        assert!(said.starts_with("not looked at: cloud.credentials.access_key_secret_file names "), "{said}");
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn kubectl_finds_the_program_by_its_name_and_hands_over_the_arguments() {
     let world = world().await;
     install(&world);
@@ -156,21 +202,5 @@ async fn what_needs_no_cluster_asks_none() {
     for command in [&["version"][..], &["events"], &["lint", "docs/examples/nginx.yaml"]] {
         let (said, code) = plugin(&world, command).await;
         assert_eq!(code, Some(0), "{command:?}: {said}");
-    }
-}
-
-#[test]
-fn the_manifest_for_krew_is_filled_in_by_the_release() {
-    let root = env!("CARGO_MANIFEST_DIR");
-    let workflow = std::fs::read_to_string(format!("{root}/.github/workflows/release.yml")).unwrap();
-    let manifest = std::fs::read_to_string(format!("{root}/deploy/krew/alicloud.yaml")).unwrap();
-    for word in ["OWNER/NAME", "VERSION", "SHA256_X86_64", "SHA256_AARCH64"] {
-        assert!(manifest.contains(word) && workflow.contains(&format!("s#{word}#")), "{word}");
-    }
-    let plugin = &crate::permissions::documents(&manifest)[0];
-    assert_eq!((&plugin["kind"], &plugin["metadata"]["name"]), (&json!("Plugin"), &json!("alicloud")));
-    for (platform, architecture) in plugin["spec"]["platforms"].as_array().unwrap().iter().zip(["x86_64", "aarch64"]) {
-        let archive = format!("alicloud-ccm-VERSION-{architecture}.tar.gz");
-        assert!(platform["uri"].as_str().unwrap().ends_with(&archive), "{platform}");
     }
 }

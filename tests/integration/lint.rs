@@ -70,20 +70,57 @@ fn a_file_that_cannot_be_read_is_named_and_the_others_are_judged() {
     }
 }
 
+/// The shipped file, and every line of the reference that states an example, one at a time.
 #[test]
 fn a_configuration_that_nobody_has_filled_in_is_enough() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().unwrap();
-    let shipped = std::fs::read_to_string(root.join("config/alicloud-ccm.toml")).unwrap();
-    assert!(shipped.contains("\"change-me\""), "{shipped}");
+    let [shipped, reference] = ["config/alicloud-ccm.toml", "config/alicloud-ccm.reference.toml"]
+        .map(|path| std::fs::read_to_string(root.join(path)).unwrap());
+    assert!(shipped.contains("\"change-me\"") && reference.contains("\"change-me\""), "{shipped}");
+    let base =
+        reference.replace("controllers = [\"node\", \"route\", \"service\"]", "controllers = [\"node\", \"service\"]");
     let keys = "[cloud.credentials]\naccess_key_id = \"change-me\"\naccess_key_secret_file = \"/nowhere/secret\"\n";
-    for (name, text) in [("shipped.toml", shipped.clone()), ("keys.toml", shipped + keys)] {
-        let config = folder.path().join(name);
+    let mut texts = vec![
+        shipped.clone() + keys,
+        shipped.clone(),
+        shipped.replace("[server]", "vswitches = [\"cn-hangzhou-i:vsw-bp1example\"]\n[server]"),
+        base.clone(),
+    ];
+    let example = |line: &&str| line.starts_with('#') && line.contains(" = ") && line.contains("example");
+    let examples: Vec<_> = reference.lines().filter(|line| !line.starts_with("# ")).filter(example).collect();
+    assert!(examples.len() >= 8, "{examples:?}");
+    for line in examples {
+        // A role needs somebody who takes it.
+        let with =
+            if line.starts_with("#role_arn") { format!("{}\n{}", &line[1..], PAIR) } else { line[1..].to_owned() };
+        let with = if line.starts_with("#oidc") {
+            with + "\nrole_arn = \"acs:ram::1:role/a\"\noidc_token_file = \"t\""
+        } else {
+            with
+        };
+        let with = if line.starts_with("#access_key_id ") { with + "\naccess_key_secret = \"s\"" } else { with };
+        texts.push(base.replace(line, &with));
+    }
+    for (number, text) in texts.iter().enumerate() {
+        let config = folder.path().join(format!("{number}.toml"));
         std::fs::write(&config, text).unwrap();
         let output = lint(&["--config", config.to_str().unwrap(), "services.yaml"]);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         assert!(out(&output).contains("\"nonsense\": supported values"), "{output:?}");
     }
+}
+
+const PAIR: &str = "access_key_id = \"a\"\naccess_key_secret = \"s\"";
+
+#[test]
+fn a_configuration_with_a_mistake_is_no_configuration_without_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("ccm.toml");
+    std::fs::write(&config, "[cloud]\ncluster_id = \"change-me\"\nregoin = \"cn-hangzhou\"\n").unwrap();
+    let output = lint(&["--config", config.to_str().unwrap(), "services.yaml"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("regoin") && !said.contains("change-me"), "{said}");
 }
 
 #[test]

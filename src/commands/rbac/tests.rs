@@ -10,7 +10,7 @@ fn config(text: &str) -> Config {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("alicloud-ccm.toml");
     std::fs::write(&path, text).unwrap();
-    load(&Origin { path, environment: [].into(), overrides: Vec::new(), text: None }, &CATALOG).unwrap().config
+    load(&Origin { path, ..Origin::default() }, &CATALOG).unwrap().config
 }
 
 const ALL: &str = "[cloud]\ncluster_id = \"c\"\n[route]\ncluster_cidrs = [\"10.0.0.0/8\"]\n";

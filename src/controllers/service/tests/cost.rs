@@ -1,7 +1,6 @@
 //! What a reconcile costs, in allocations: the same however large the cluster is, where nothing that concerns the Service
 //! changed. Counts do not depend on the machine.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -93,7 +92,7 @@ impl World {
         population::endpoints(&testbed, &key(0).name, &all).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = testbed.write_config(folder.path(), &["service"], "").unwrap();
-        let origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new(), text: None };
+        let origin = Origin { path, ..Origin::default() };
         let mut config = load(&origin, &registry::CATALOG).unwrap().config;
         config.cloud.quotas.insert("*".to_owned(), u32::MAX);
         let cloud = Arc::new(Cloud {

@@ -333,7 +333,7 @@ impl Product for Tiny {
 fn start(testbed: &Testbed, product: &Tiny) -> (CancellationToken, tokio::task::JoinHandle<()>) {
     let folder = tempfile::tempdir().unwrap();
     let path = testbed.write_config(folder.path(), &["service"], "").unwrap();
-    let origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new(), text: None };
+    let origin = Origin { path, ..Origin::default() };
     let config = load(&origin, &registry::CATALOG).unwrap().config;
     let cluster = simulated(&testbed.cluster, &config.kubernetes);
     let (keeper, fence) = fence();
