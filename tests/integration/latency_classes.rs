@@ -183,3 +183,28 @@ fn after_a_take_over_what_has_changed_is_served_before_all_others_are_looked_at(
         assert!(reads.iter().all(|reads| (1..OTHERS / 4).contains(reads)), "{kind:?}: {reads:?}\n{log}");
     }
 }
+
+/// The removal waits for the job of the addition, so that the group is never empty.
+#[test]
+fn a_pod_that_moves_leaves_its_load_balancer_soon_after_the_job_that_adds_its_successor() {
+    for kind in Kind::BOTH {
+        for job in [300, 700].map(Duration::from_millis) {
+            on_a_clock_of_its_own(1, async {
+                let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+                testbed.join(1);
+                testbed.join(2);
+                testbed.cloud.dials(|dials| (dials.latency, dials.nlb_job_time) = (Duration::from_millis(20), job));
+                let _product = Product::start(&testbed, &["node", kind.controller()], "");
+                kind.expose(&testbed, "web", &[80], &[1]);
+                let serves = |node: u8| kind.groups(&testbed).iter().any(|group| has(group, node));
+                until_so(|| serves(1)).await;
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                let began = tokio::time::Instant::now();
+                point_at(&testbed, "web", &[2]);
+                until_so(|| serves(2) && !serves(1)).await;
+                let took = began.elapsed();
+                assert!(took < 2 * job + Duration::from_millis(700), "{kind:?}, jobs of {job:?}: {took:?}");
+            });
+        }
+    }
+}

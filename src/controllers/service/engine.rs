@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::creations::{Inventory, LISTS_CATCH_UP};
-use super::execute::{Execution, Executor, Failures};
+use super::execute::{Belief, Execution, Executor, Failures};
 use super::find::FindError;
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
@@ -319,6 +319,8 @@ impl<P: Product> Engine<P> {
         let sighting = &mut prepared.sighting;
         let unread = std::mem::take(&mut sighting.unread);
         let before = case.state.known.take();
+        let doubted_before =
+            !sighting.is_thorough && before.as_ref().is_some_and(|known| known.belief != Belief::Certain);
         let seen = (!steps.is_empty() || !unread.is_empty()).then(|| Inventory::of(&*sighting.observed));
         if !steps.is_empty() {
             let lock = match prepared.lock.take() {
@@ -354,9 +356,14 @@ impl<P: Product> Engine<P> {
             case.state.changed_at = Some(Instant::now());
         }
         execution.done.splice(0..0, std::mem::take(&mut case.state.started));
-        // After a refused step or a failed read, the state is uncertain; after a failed job it is not.
-        let is_certain =
-            execution.failures.leave_certainty() && unread.is_empty() && execution.refused_backends.is_empty();
+        // A failed job changes nothing here: the state was read after it.
+        let is_doubted = !execution.refused_backends.is_empty() || doubted_before;
+        let belief = match execution.failures.belief() {
+            _ if !unread.is_empty() => Belief::Lost,
+            belief if is_doubted => belief.max(Belief::Doubted),
+            belief => belief,
+        };
+        let is_certain = belief == Belief::Certain;
         if let Some(seen) = seen {
             let after = Inventory::of(&*sighting.observed);
             case.state.creations.note(&seen, &after, (&execution.uncertain, is_certain));
@@ -376,13 +383,13 @@ impl<P: Product> Engine<P> {
                 && (is_under_way || !observed.groups().values().any(is_there))
         });
         let outcome = Outcome { prepared, execution, waits };
-        if is_certain {
-            case.state.known = Some(self.known(&outcome.prepared, before));
+        if is_certain || (belief == Belief::Doubted && is_under_way) {
+            case.state.known = Some(self.known(&outcome.prepared, before, belief));
         }
         outcome
     }
 
-    fn known(&self, prepared: &Prepared<P>, before: Option<Known<P::Observed>>) -> Known<P::Observed> {
+    fn known(&self, prepared: &Prepared<P>, before: Option<Known<P::Observed>>, belief: Belief) -> Known<P::Observed> {
         let sighting = &prepared.sighting;
         let mut observed = sighting.observed.clone();
         if !before.is_some_and(|before| Arc::ptr_eq(&before.observed, &observed)) {
@@ -396,6 +403,7 @@ impl<P: Product> Engine<P> {
             read_at: sighting.read_at,
             groups_read_at: sighting.groups_read_at,
             interfaces: interfaces.unwrap_or_default(),
+            belief,
         }
     }
 

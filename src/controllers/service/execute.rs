@@ -84,11 +84,17 @@ impl Failures {
         self.stopped.is_none() && self.refused.iter().all(awaits_job)
     }
 
-    /// Whether what is then believed of the load balancer can be relied on: no step was cut short or refused, which
-    /// can mean that a read was. A step that was throttled, here or in the cloud, or that a job holds up, changed nothing.
-    pub(crate) fn leave_certainty(&self) -> bool {
+    /// What is then believed of the load balancer. A step that was throttled, here or in the cloud, or that a job holds up,
+    /// changed nothing.
+    pub(crate) fn belief(&self) -> Belief {
+        let is_refusal = |(_, fault): &(String, Fault)| matches!(fault.kind, FaultKind::Denied | FaultKind::Rejected);
         let is_throttled = |(_, fault): &(String, Fault)| fault.kind == FaultKind::Throttled;
-        self.refused.iter().all(awaits_job) && self.stopped.as_ref().is_none_or(is_throttled)
+        match &self.stopped {
+            Some(stopped) if !is_throttled(stopped) => Belief::Lost,
+            _ if self.refused.iter().all(awaits_job) => Belief::Certain,
+            _ if self.refused.iter().all(|step| awaits_job(step) || is_refusal(step)) => Belief::Doubted,
+            _ => Belief::Lost,
+        }
     }
 }
 
@@ -101,6 +107,17 @@ impl fmt::Display for Failures {
         }
         Ok(())
     }
+}
+
+/// How far what is believed of a load balancer can be relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Belief {
+    /// Until a comparison is due.
+    Certain,
+    /// The cloud refused a step, which can mean that a read was stale. Jobs that are pending are continued.
+    Doubted,
+    /// A step was cut short, or may have had an effect.
+    Lost,
 }
 
 /// Gives those servers of the backends that are in a server group of another Service.

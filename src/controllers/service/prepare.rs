@@ -11,6 +11,7 @@ use super::Views;
 use super::account_check::AccountCheck;
 use super::creations::Inventory;
 use super::drift::DriftSchedule;
+use super::execute::Belief;
 use super::find::{FindError, Found, find, is_about};
 use super::product::{Completed, Due, DueTogether, Facts, Product, Search};
 use super::references::{References, Resolver};
@@ -147,7 +148,9 @@ impl<P: Product> Preparer<P> {
     fn depth(&self, case: &Case<P::Observed>) -> Depth {
         let settings = &case.settings.service;
         match &case.state.known {
-            Some(known) if case.handling.serves() && !case.state.creations.is_read_due() => {
+            Some(known)
+                if case.handling.serves() && !case.state.creations.is_read_due() && known.belief == Belief::Certain =>
+            {
                 if case.state.edited {
                     Depth::Edited
                 } else if self.drift.is_due(settings, known.read_at) {

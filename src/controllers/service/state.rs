@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::creations::Creations;
-use super::execute::{Failures, members};
+use super::execute::{Belief, Failures, members};
 use super::orphans::Vanished;
 use super::refusals::{RefusalBudget, Refusals};
 use crate::alibaba::Tickets;
@@ -54,7 +54,7 @@ pub(super) struct ServiceState<O> {
     seen: Option<(Arc<ServiceView>, bool)>,
     /// Whether something may exist that was made for it in this term, whatever other clients make of the finalizer.
     pub(super) may_own: bool,
-    /// The load balancer, as of the last reconcile whose outcome is certain.
+    /// The load balancer, as of the last reconcile whose outcome can be relied on.
     pub(super) known: Option<Known<O>>,
     /// Recent creations, some of them with an uncertain outcome.
     pub(super) creations: Creations,
@@ -110,6 +110,8 @@ pub(super) struct Known<O> {
     pub(super) interfaces: Arc<Interfaces>,
     /// Whether it leaves, and nothing else carries the mark of the Service.
     pub(super) is_last: bool,
+    /// Doubted only while jobs are pending.
+    pub(super) belief: Belief,
 }
 
 /// How long a plan that waits for jobs is continued: after that, its state is read again.
@@ -586,6 +588,7 @@ mod tests {
             unlisted_reads: 3,
             interfaces: Arc::default(),
             is_last: false,
+            belief: Belief::Certain,
         };
         let refused = |server: &str| {
             let backends = vec![Backend { key: BackendKey::ecs(server, 80), weight: 100, description: "mark".into() }];

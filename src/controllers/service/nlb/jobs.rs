@@ -16,8 +16,10 @@ const LONG: Duration = Duration::from_secs(5);
 const INSTANCE: Duration = Duration::from_secs(3);
 /// How long changes of a listener take.
 const LISTENER: Duration = Duration::from_secs(2);
-/// How long changes of a server group and its backends take.
+/// How long changes of a server group and its backends take at most, as a rule.
 const GROUP: Duration = Duration::from_millis(1200);
+/// How long the quickest additions take: a pod that moves leaves its group when the job that added its successor has ended.
+const QUICKEST: Duration = Duration::from_millis(500);
 /// Looks after which a job takes longer than usual, so that each further look waits a step longer.
 const USUAL_LOOKS: u32 = 4;
 /// The longest time between two looks.
@@ -30,6 +32,7 @@ pub(super) fn look_again(observed: &Observed) -> Option<Duration> {
             _ if job.id.is_empty() => LONG,
             // How long it takes varies, and label and finalizer of its Service wait for it.
             Target::LoadBalancer if job.deletes => LONG.min(GROUP * (1 << job.looks.min(2))),
+            Target::Group(_) if job.looks < 2 && !job.adds.is_empty() => QUICKEST,
             Target::Group(_) => GROUP,
             Target::Listener(_) | Target::FormerListener(_) => LISTENER,
             Target::LoadBalancer | Target::Attribute(_) | Target::AccessList => INSTANCE,
