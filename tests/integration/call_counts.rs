@@ -450,7 +450,7 @@ backend takes 1 write for each server group. A deletion takes 3 reads (`ListLoad
 `ListServerGroupServers`) and 3 writes (`UpdateLoadBalancerProtection`, `DeleteLoadBalancer`, `DeleteServerGroup`). An unchanged
 Service takes no call. The test `network_load_balancers` measures that. One call reads the status of all jobs of a Service, after the
 time that jobs of their kind usually take. Without two zones in `cloud.vswitches`, `DescribeVSwitches` precedes the first write.
-Services that are deleted together share both lists: 60 of them take 362 calls, with 120 reads of job status. Security groups are read
+Services that are deleted together share both lists: 60 of them take 264 calls, with 22 reads of job status. Security groups are read
 only of a Service that has, or had, source ranges, and where the load balancer has joined a security group.
 
 A restart with one such Service takes 4 reads (`GetLoadBalancerAttribute`, `ListListeners`, `ListServerGroups`,

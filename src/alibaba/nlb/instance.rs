@@ -53,6 +53,20 @@ impl Nlb {
         Ok(unique(found, |instance| &instance.id))
     }
 
+    /// Load balancers with these ids; a list can lack one that is new.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn find_by_ids(&self, ids: &[String]) -> Result<Vec<ObservedInstance>, Fault> {
+        let mut found = Vec::new();
+        for chunk in ids.chunks(CHUNK) {
+            let request = self.instances().list("LoadBalancerIds", chunk);
+            found.extend(request.by_token("LoadBalancers", instance).await?);
+        }
+        found.retain(|instance| ids.contains(&instance.id));
+        Ok(found)
+    }
+
     /// All load balancers of the region, every page.
     ///
     /// # Errors

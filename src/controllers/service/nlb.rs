@@ -6,17 +6,19 @@ pub(super) mod orphans;
 mod perform;
 mod placement;
 mod reads;
+mod together;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use litemap::LiteMap;
 
+use self::together::Together;
 use super::pages::Pages;
 use super::product::{Completed, Due, ListedBy, Product, Search, Settled, Write};
 use super::tolerance::tolerate;
 use crate::alibaba::ecs::Ecs;
-use crate::alibaba::nlb::{ListedGroup, Nlb as Api};
+use crate::alibaba::nlb::{JobState, ListedGroup, Nlb as Api};
 use crate::alibaba::vpc::Vpc;
 use crate::alibaba::{CloudClient, Fault};
 use crate::config::Config;
@@ -44,6 +46,9 @@ pub(crate) struct NetworkProduct {
     listeners: Pages<LiteMap<ListenerKey, Box<ObservedListener>>>,
     /// By the mark that they have from their Service.
     groups: Pages<Vec<ListedGroup>>,
+    jobs: Together<JobState>,
+    /// Load balancers that are being made.
+    looked_at: Together<ObservedInstance>,
 }
 
 impl NetworkProduct {
@@ -56,6 +61,8 @@ impl NetworkProduct {
             instances: Pages::default(),
             listeners: Pages::default(),
             groups: Pages::default(),
+            jobs: Together::default(),
+            looked_at: Together::default(),
         }
     }
 }
@@ -157,7 +164,7 @@ impl Product for NetworkProduct {
     }
 
     async fn settle(&self, observed: &mut Observed) -> Result<Settled, Fault> {
-        jobs::settle(&self.api, observed).await
+        self.settle_jobs(observed).await
     }
 
     async fn refresh(
