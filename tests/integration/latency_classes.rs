@@ -184,6 +184,37 @@ fn after_a_take_over_what_has_changed_is_served_before_all_others_are_looked_at(
     }
 }
 
+#[test]
+fn a_pod_that_moves_is_followed_before_load_balancers_are_looked_at_that_are_being_made() {
+    const ONE_AT_A_TIME: &str = "[leader_election]\nenabled = false\n[nlb]\nconcurrency = 1\n";
+    let call = Duration::from_millis(500);
+    on_a_clock_of_its_own(1, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        (1..=3).for_each(|node| drop(testbed.join(node)));
+        let _product = Product::start(&testbed, &["node", "nlb"], ONE_AT_A_TIME);
+        Kind::Network.expose(&testbed, "web", &[80], &[2]);
+        let serves = |node: u8| Kind::Network.groups(&testbed).iter().any(|group| has(group, node));
+        let service = || testbed.cluster.get("Service", "default", "web").unwrap();
+        until_so(|| serves(2) && Kind::Network.published(&service()).is_some()).await;
+        testbed.cloud.dials(|dials| dials.nlb_creation_time = LONG);
+        for number in 0..OTHERS {
+            Kind::Network.expose(&testbed, &format!("new-{number:02}"), &[80], &[1]);
+        }
+        until_so(|| testbed.cloud.look(|account| account.nlb.balancers.len() == OTHERS + 1)).await;
+        testbed.cloud.dials(|dials| dials.latency = call);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let _ = testbed.cloud.take_calls();
+        for node in [3, 2, 3, 2, 3] {
+            let began = tokio::time::Instant::now();
+            point_at(&testbed, "web", &[node]);
+            until_so(|| serves(node)).await;
+            let took = began.elapsed();
+            assert!(took < 4 * call, "node {node}: {took:?}");
+            until_so(|| !serves(5 - node)).await;
+        }
+    });
+}
+
 /// The removal waits for the job of the addition, so that the group is never empty.
 #[test]
 fn a_pod_that_moves_leaves_its_load_balancer_soon_after_the_job_that_adds_its_successor() {

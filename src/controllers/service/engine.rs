@@ -109,9 +109,9 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         P::options(&self.context.config.borrow()).concurrency
     }
 
-    /// If a Service has a load balancer, a change is probably one of its backends.
+    /// If a Service is served, a change is probably one of its backends. Those that are being made come after them.
     fn is_urgent(&self, key: &ObjectKey) -> bool {
-        self.preparer.states.knows(key) || self.preparer.states.is_ahead(key)
+        self.preparer.states.serves(key) || self.preparer.states.is_ahead(key)
     }
 
     fn scheduled(&self, key: &ObjectKey, after: Option<Duration>) {

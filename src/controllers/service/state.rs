@@ -229,6 +229,11 @@ impl<O> ServiceState<O> {
         self.began.elapsed()
     }
 
+    /// Whether clients can know an address of the Service.
+    fn is_published(&self) -> bool {
+        self.told.published != 0 || self.seen.as_ref().is_some_and(|(service, _)| !service.ingress.is_empty())
+    }
+
     /// After what time unready backends are checked for the second time, if there are any.
     pub(super) fn second_sighting(&self) -> Option<Duration> {
         let waits = self.withheld.contains_key(BACKENDS_WITHHELD);
@@ -453,6 +458,11 @@ impl<O: Clone> States<O> {
     /// Whether the load balancer of the Service is known, and not one that waits for its creation.
     pub(super) fn knows(&self, key: &ObjectKey) -> bool {
         self.kept.lock().by_service.get(key).is_some_and(|state| state.known.is_some() && state.queued.is_none())
+    }
+
+    /// Whether the load balancer of the Service is known, and serves.
+    pub(super) fn serves(&self, key: &ObjectKey) -> bool {
+        self.kept.lock().by_service.get(key).is_some_and(|state| state.known.is_some() && state.is_published())
     }
 
     /// Services that have to prepare the calls that they wait to make.
