@@ -179,3 +179,15 @@ async fn the_quick_start_leads_to_a_service_with_an_address_and_back() {
     assert!(ccm.stop().await.success());
     assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
+
+/// The playground has Services of its own: README's would change one of the same name instead of making one.
+#[test]
+fn the_first_service_of_readme_is_new_in_the_playground() {
+    let playground = include_str!("../playground/scenario.rs");
+    for readme in ["README.md", "docs/zh/README.md"] {
+        let manifest = blocks().into_iter().find(|it| it.place.starts_with(readme) && it.language == "yaml").unwrap();
+        let service = documents(&manifest.text).remove(0);
+        let name = service["metadata"]["name"].as_str().unwrap();
+        assert!(!playground.contains(&format!("\"{name}\"")), "{readme}: {name}");
+    }
+}
