@@ -25,6 +25,7 @@ mod restore;
 mod server;
 mod slb;
 mod sts;
+mod table;
 pub mod trace;
 mod vpc;
 

@@ -1,6 +1,6 @@
 //! What the simulated cloud holds. Plain data with public fields: tests set it up, look at it and change it while running.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -10,12 +10,16 @@ use ipnet::{IpNet, Ipv4Net};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::table;
+use crate::effort;
+
 pub use super::nlb::{
     GroupServer, HealthCheck, Network, NetworkListener, NetworkLoadBalancer, NetworkZone, SecurityGroup, SecurityRule,
     ServerGroup,
 };
 pub use super::objects::*;
 pub use super::pvtz::{PrivateZone, ZoneRecord};
+pub use super::table::{Carries, Table};
 
 /// The access key that [`Account::new`] knows.
 pub const KEY_ID: &str = "LTAI5tSimulatedCloud";
@@ -65,9 +69,9 @@ pub struct Account {
     /// By id.
     pub route_tables: Shared<BTreeMap<String, RouteTable>>,
     /// By id.
-    pub instances: Shared<BTreeMap<String, Instance>>,
+    pub instances: Table<Instance>,
     /// By id.
-    pub interfaces: Shared<BTreeMap<String, Interface>>,
+    pub interfaces: Table<Interface>,
     /// By id.
     pub disks: BTreeMap<String, Disk>,
     /// By allocation id.
@@ -77,7 +81,7 @@ pub struct Account {
     /// Access control lists of CLB, by id.
     pub acls: BTreeMap<String, Acl>,
     /// By id.
-    pub load_balancers: Shared<BTreeMap<String, Shared<LoadBalancer>>>,
+    pub load_balancers: Table<Shared<LoadBalancer>>,
     /// Calls that no policy of their key lists, see [`AccessKey::listed`].
     pub unlisted: BTreeSet<String>,
     /// Network load balancers and what belongs to them.
@@ -102,6 +106,8 @@ pub struct Account {
     pub dials: Dials,
     pub(crate) tokens: Shared<BTreeMap<String, TokenUse>>,
     pub(crate) counter: u64,
+    /// Above these addresses of a vSwitch none is free.
+    pub(crate) highest: BTreeMap<String, u32>,
 }
 
 /// Account quotas.
@@ -209,13 +215,13 @@ impl Account {
             vpcs: BTreeMap::new(),
             vswitches: BTreeMap::new(),
             route_tables: Shared::default(),
-            instances: Shared::default(),
-            interfaces: Shared::default(),
+            instances: Table::default(),
+            interfaces: Table::default(),
             disks: BTreeMap::new(),
             eips: BTreeMap::new(),
             certificates: BTreeMap::new(),
             acls: BTreeMap::new(),
-            load_balancers: Shared::default(),
+            load_balancers: Table::default(),
             unlisted: BTreeSet::new(),
             nlb: Network::default(),
             security_groups: BTreeMap::new(),
@@ -229,6 +235,7 @@ impl Account {
             dials: Dials::default(),
             tokens: Shared::default(),
             counter: 0,
+            highest: BTreeMap::new(),
         }
     }
 
@@ -301,8 +308,8 @@ impl Account {
         let eni = format!("eni-{}", id.trim_start_matches("i-"));
         self.interfaces.insert(eni.clone(), Interface::primary(id, vswitch, ip));
         let zone = self.vswitches.get(vswitch).map(|it| it.zone.clone()).unwrap_or_default();
-        self.instances.remove(id);
-        self.instances.entry(id.into()).or_insert_with(|| Instance::new(name, &zone, vswitch, ip, &eni))
+        self.instances.insert(id.into(), Instance::new(name, &zone, vswitch, ip, &eni));
+        self.instances.get_mut(id).expect("it was put in just now")
     }
 
     /// Adds a secondary interface to an instance; its first address is the primary one.
@@ -345,7 +352,7 @@ impl Account {
 
     /// The load balancer that holds a group.
     pub(crate) fn owner_of_group(&self, group: &str) -> Option<&String> {
-        self.load_balancers.iter().find(|(_, it)| it.groups.contains_key(group)).map(|(id, _)| id)
+        self.load_balancers.find([table::other(group)]).next().map(|(id, _)| id)
     }
 
     /// A name that was never given before, the same in every run.
@@ -367,12 +374,15 @@ impl Account {
             self.counter += 1;
             return format!("2408:4004::{:x}", self.counter);
         }
-        let taken: HashSet<&str> = self.taken_addresses().collect();
-        let is_free = |address: &String| !taken.contains(address.as_str());
-        let vswitch = vswitch.and_then(|id| self.vswitches.get(id));
-        let private = vswitch.and_then(|it| it.cidr.parse::<Ipv4Net>().ok());
-        if let Some(free) = private.and_then(|net| net.hosts().rev().map(|it| it.to_string()).find(is_free)) {
-            return free;
+        let range = vswitch.and_then(|id| self.vswitches.get(id)).and_then(|it| it.cidr.parse::<Ipv4Net>().ok());
+        if let Some((id, range)) = vswitch.zip(range) {
+            let (low, high) = (u32::from(range.network()) + 1, u32::from(range.broadcast()) - 1);
+            let start = self.highest.get(id).copied().unwrap_or(high).clamp(low, high);
+            let mut free = (low..=start).rev().map(Ipv4Addr::from);
+            if let Some(free) = free.find(|it| self.address_is_free(&it.to_string())) {
+                self.highest.insert(id.to_owned(), u32::from(free));
+                return free.to_string();
+            }
         }
         let public = |counter: u64| {
             let [.., high, low] = counter.to_be_bytes();
@@ -380,22 +390,27 @@ impl Account {
         };
         let (counter, free) = ((self.counter + 1)..)
             .map(|counter| (counter, public(counter)))
-            .find(|(_, address)| is_free(address))
+            .find(|(_, address)| self.address_is_free(address))
             .expect("65,536 addresses are enough");
         self.counter = counter;
         free
     }
 
-    pub(crate) fn address_is_free(&self, address: &str) -> bool {
-        self.taken_addresses().all(|taken| taken != address)
+    /// An address of a vSwitch, or a place in it, is free again.
+    pub(crate) fn free_address(&mut self, vswitch: &str) {
+        self.highest.remove(vswitch);
+        if let Some(vswitch) = self.vswitches.get_mut(vswitch) {
+            vswitch.available_ips += 1;
+        }
     }
 
-    fn taken_addresses(&self) -> impl Iterator<Item = &str> {
-        let zones = self.nlb.balancers.values().flat_map(|it| &it.zones);
-        let of_zones = zones.flat_map(|it| [it.private_ip.as_str(), it.public_ip.as_str()]);
-        let of_interfaces = self.interfaces.values().flat_map(|it| it.ipv4.iter().map(String::as_str));
-        let of_balancers = self.load_balancers.values().map(|it| it.address.as_str());
-        of_balancers.chain(of_zones).chain(self.eips.values().map(|it| it.address.as_str())).chain(of_interfaces)
+    pub(crate) fn address_is_free(&self, address: &str) -> bool {
+        effort::look();
+        let word = || [table::address(address)];
+        self.load_balancers.find(word()).next().is_none()
+            && self.nlb.balancers.find(word()).next().is_none()
+            && self.interfaces.find(word()).next().is_none()
+            && !self.eips.values().any(|it| it.address == address)
     }
 
     /// Account id and role name to resource name.

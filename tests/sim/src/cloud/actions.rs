@@ -260,6 +260,25 @@ pub(crate) fn page_by_token<T>(
     Ok((items.into_iter().skip(start).take(size).collect(), next))
 }
 
+/// The same for objects in the order of their keys. The token has the last key of the page, and how many objects there are.
+pub(crate) fn page_by_key<T, I: Iterator<Item = T>>(
+    params: &Params,
+    from: impl Fn(&str) -> I,
+    key: impl Fn(&T) -> String,
+    size: usize,
+) -> Result<(Vec<T>, Option<String>, usize), ApiError> {
+    let invalid = || ApiError::new(400, "InvalidParameter.NextToken", "The specified NextToken is not valid.");
+    let numbers = |text: &str| Some((usize::from_str_radix(text.get(..8)?, 16).ok()?, text.get(8..)?.to_owned()));
+    let (total, last) = match params.get("NextToken") {
+        None => (from("").count(), String::new()),
+        Some(token) => token.strip_prefix("AAAAA").and_then(numbers).ok_or_else(invalid)?,
+    };
+    let mut rest = from(&last).filter(|it| last.is_empty() || key(it) > last);
+    let items: Vec<T> = rest.by_ref().take(size).collect();
+    let next = rest.next().and(items.last()).map(|it| format!("AAAAA{total:08x}{}", key(it)));
+    Ok((items, next, total))
+}
+
 /// Runs a creation at most once per `ClientToken`: the same call gives the same answer, even if what it made is gone since.
 /// A failed call leaves its token unused.
 pub(crate) fn once(

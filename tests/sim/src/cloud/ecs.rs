@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::account::{Account, Disk, Instance, Interface};
 use super::actions::{Action, Context, Product, page, page_by_token};
 use super::protocol::ApiError;
+use super::table;
 
 mod security_groups;
 
@@ -84,13 +85,10 @@ fn describe_instances(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             && cx.params.get("InstanceName").is_none_or(|pattern| matches_pattern(pattern, &it.name))
             && has_tags(&it.tags, &tags)
     };
-    let mut interfaces = BTreeMap::<&str, Vec<_>>::new();
-    for interface in cx.account.interfaces.iter() {
-        interfaces.entry(interface.1.instance.as_str()).or_default().push(interface);
-    }
-    let of = |id: &str| interfaces.get(id).map(Vec::as_slice).unwrap_or_default();
-    let found: Vec<Value> =
-        cx.account.instances.iter().filter(matches).map(|(id, it)| instance(cx.account, id, it, of(id))).collect();
+    let words: Vec<String> = ips.iter().flatten().map(|ip| table::address(ip)).collect();
+    let found = cx.account.instances.candidates(ids.as_deref().unwrap_or_default(), words, "").filter(matches);
+    let of = |id: &str| cx.account.interfaces.find([table::other(id)]).collect::<Vec<_>>();
+    let found: Vec<Value> = found.map(|(id, it)| instance(cx.account, id, it, &of(id))).collect();
     answer(cx, found, "Instances", "Instance", 100)
 }
 
@@ -215,8 +213,9 @@ fn describe_network_interfaces(cx: &mut Context<'_>) -> Result<Value, ApiError> 
             && is_text("Status", &it.status)
             && is_text("PrimaryIpAddress", it.ipv4.first().map_or("", String::as_str))
     };
-    let found: Vec<Value> =
-        cx.account.interfaces.iter().filter(matches).map(|(id, it)| interface(cx.account, id, it)).collect();
+    let words: Vec<String> = ipv4.iter().chain(&ipv6).map(|ip| table::address(ip)).collect();
+    let found = cx.account.interfaces.candidates(&ids, words, "").filter(matches);
+    let found: Vec<Value> = found.map(|(id, it)| interface(cx.account, id, it)).collect();
     answer(cx, found, "NetworkInterfaceSets", "NetworkInterfaceSet", 500)
 }
 

@@ -20,8 +20,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::account::Account;
-use super::actions::{Action, Context, Product, once, page_by_token};
+use super::actions::{Action, Context, Product, once, page_by_key, page_by_token};
 use super::protocol::{ApiError, Params};
+use super::table;
+use crate::effort;
 
 pub(crate) use input::{BalancerInput, GroupInput, add_balancer, add_group};
 pub use objects::*;
@@ -137,6 +139,27 @@ fn listed<T>(
     Ok(json!({name: items, "NextToken": next.unwrap_or_default(), "MaxResults": size, "TotalCount": total}))
 }
 
+/// One page of a long list, whose objects come from a key on.
+fn listed_from<T, I: Iterator<Item = T>>(
+    cx: &Context<'_>,
+    name: &str,
+    from: impl Fn(&str) -> I,
+    key: impl Fn(&T) -> String,
+    show: impl FnMut(T) -> Value,
+) -> Result<Value, ApiError> {
+    let size = number(cx.params, "MaxResults", 1, 100)?.unwrap_or(20);
+    let (items, next, total) = page_by_key(cx.params, from, key, usize::try_from(size).unwrap_or(1))?;
+    let items: Vec<Value> = items.into_iter().map(show).collect();
+    Ok(json!({name: items, "NextToken": next.unwrap_or_default(), "MaxResults": size, "TotalCount": total}))
+}
+
+/// What the objects of a list carry, by the most narrow of its filters.
+fn words(names: &[&str], tags: &[(&str, Option<&str>)]) -> Vec<String> {
+    let names: Vec<String> = names.iter().map(|name| table::name(name)).collect();
+    let tag = tags.iter().find_map(|(key, value)| Some(table::tag(key, (*value)?)));
+    if names.is_empty() { tag.into_iter().collect() } else { names }
+}
+
 /// The values of a list parameter, at most so many.
 fn some<'a>(params: &'a Params, name: &str, most: usize) -> Result<Vec<&'a str>, ApiError> {
     let list = params.list(name);
@@ -148,45 +171,20 @@ fn some<'a>(params: &'a Params, name: &str, most: usize) -> Result<Vec<&'a str>,
 
 /// Removes what jobs that have ended since removed.
 pub(crate) fn settle(account: &mut Account) {
-    if account.nlb.next_removal.is_none_or(|it| it > Instant::now()) {
-        return;
-    }
-    let mut next: Option<Instant> = None;
-    let mut is_gone = |pending: Option<Pending>| {
-        let removal = pending.filter(|it| it.removes);
-        next = next.into_iter().chain(removal.filter(|it| !it.is_over()).map(|it| it.until)).min();
-        removal.is_some_and(Pending::is_over)
-    };
-    let mut balancers = Vec::new();
-    for (id, it) in account.nlb.balancers.iter() {
-        let listeners = it.listeners.iter().filter(|(_, it)| is_gone(it.pending)).map(|(id, _)| id.clone());
-        let listeners: Vec<String> = listeners.collect();
-        let whole = is_gone(it.pending);
-        if whole || !listeners.is_empty() {
-            balancers.push((id.clone(), whole, listeners));
-        }
-    }
-    let mut groups = Vec::new();
-    for (id, it) in account.nlb.groups.iter() {
-        let servers = it.servers.iter().filter(|it| is_gone(it.pending)).count();
-        let whole = is_gone(it.pending);
-        if whole || servers > 0 {
-            groups.push((id.clone(), whole));
-        }
-    }
-    account.nlb.next_removal = next;
-    for (id, whole, listeners) in balancers {
-        if whole {
+    while let Some((until, _)) = account.nlb.leaving.first()
+        && *until <= Instant::now()
+    {
+        let Some((_, id)) = account.nlb.leaving.pop_first() else { return };
+        effort::look();
+        let is_gone = |pending: Option<Pending>| pending.is_some_and(|it| it.removes && it.is_over());
+        if account.nlb.balancers.get(&id).is_some_and(|it| is_gone(it.pending)) {
             balancers::remove(account, &id);
         } else if let Some(it) = account.nlb.balancers.get_mut(&id) {
-            it.listeners.retain(|id, _| !listeners.contains(id));
-        }
-    }
-    for (id, whole) in groups {
-        if whole {
+            it.listeners.retain(|_, it| !is_gone(it.pending));
+        } else if account.nlb.groups.get(&id).is_some_and(|it| is_gone(it.pending)) {
             account.nlb.groups.remove(&id);
         } else if let Some(it) = account.nlb.groups.get_mut(&id) {
-            it.servers.retain(|it| !it.pending.is_some_and(|it| it.removes && it.is_over()));
+            it.servers.retain(|it| !is_gone(it.pending));
         }
     }
 }
@@ -207,7 +205,7 @@ impl Account {
             group.servers.iter_mut().for_each(|it| finish(&mut it.pending));
         }
         self.nlb.jobs.values_mut().for_each(|job| job.until = now);
-        self.nlb.next_removal = Some(now);
+        self.nlb.leaving = std::mem::take(&mut self.nlb.leaving).into_iter().map(|(_, id)| (now, id)).collect();
         settle(self);
         self.security_groups.values_mut().for_each(|it| it.held_until = None);
     }

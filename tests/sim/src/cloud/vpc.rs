@@ -1,14 +1,16 @@
 //! VPC, version 2016-04-28.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::account::{Account, RouteEntry, RouteTable, VSwitch};
-use super::actions::{Action, Context, Product, once, page, page_by_token};
+use super::actions::{Action, Context, Product, once, page, page_by_key};
 use super::protocol::{ApiError, Params};
+use crate::effort;
 
 const NEXT_HOP_TYPES: &[&str] = &[
     "Instance",
@@ -163,7 +165,13 @@ fn describe_route_entries(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             && is_text("IpVersion", ip_version(cidr))
             && (destinations.is_empty() || destinations.contains(&cidr.as_str()))
     };
-    let found = table.entries.iter().filter(matches).map(|(cidr, it)| {
+    let from = |key: &str| {
+        let entries = table.entries.range::<str, _>((Bound::Included(key), Bound::Unbounded));
+        entries.inspect(|_| effort::look()).filter(matches)
+    };
+    let key = |(cidr, _): &(&String, &RouteEntry)| (*cidr).clone();
+    let (found, next, _) = page_by_key(cx.params, from, key, usize::try_from(size).unwrap_or(10))?;
+    let items = found.into_iter().map(|(cidr, it)| {
         let hops: Vec<Value> = it
             .next_hops
             .iter()
@@ -185,7 +193,7 @@ fn describe_route_entries(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             "RoutePublishTargets": [],
         })
     });
-    let (items, next) = page_by_token(cx.params, found.collect(), usize::try_from(size).unwrap_or(10))?;
+    let items: Vec<Value> = items.collect();
     Ok(json!({"RouteEntrys": {"RouteEntry": items}, "NextToken": next.unwrap_or_default()}))
 }
 
@@ -217,7 +225,9 @@ fn create(account: &mut Account, wanted: &Wanted<'_>) -> Result<String, ApiError
         let message = "The specified route entry already exists.";
         return Err(ApiError::new(400, "InvalidCIDRBlock.Duplicate", message));
     }
-    if table.entries.values().filter(|it| it.kind == "Custom").count() >= account.limits.routes_per_table {
+    let customs = || table.entries.values().inspect(|_| effort::look()).filter(|it| it.kind == "Custom").count();
+    let most = account.limits.routes_per_table;
+    if table.entries.len() >= most && customs() >= most {
         let message = "Route entry quota exceeded in this route table.";
         return Err(ApiError::new(400, "QuotaExceeded", message));
     }

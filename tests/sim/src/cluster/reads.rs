@@ -140,6 +140,8 @@ struct Continue {
     version: u64,
     /// Namespace and name of the last object sent.
     start: (String, String),
+    /// How many objects come after it.
+    left: usize,
 }
 
 impl Continue {
@@ -181,30 +183,33 @@ pub(super) fn list(shared: &Shared, request: &Request) -> Result<Value, Failure>
         None if exact => asked.unwrap_or_default(),
         None => store.version(),
     };
-    let objects = store.list_at(resource, &request.namespace, version).map_err(|oldest| {
-        if from.is_some() { Failure::continue_expired() } else { Failure::expired(version, oldest.0) }
-    })?;
-    let after = from.map(|from| from.start);
-    let mut selected: Vec<(Key, Arc<Value>)> = objects
-        .into_iter()
-        .filter(|(key, _)| after.as_ref().is_none_or(|(ns, name)| (&key.namespace, &key.name) > (ns, name)))
-        .filter(|(_, object)| selector.matches(object))
-        .collect();
+    let after = from.as_ref().map(|from| (from.start.0.as_str(), from.start.1.as_str()));
+    let at = |after| {
+        let listed = store.list_at(resource, &request.namespace, version, after);
+        let listed = listed.map_err(|oldest| {
+            if from.is_some() { Failure::continue_expired() } else { Failure::expired(version, oldest.0) }
+        })?;
+        Ok::<_, Failure>(listed.filter(|(_, object)| selector.matches(object)))
+    };
+    // The first chunk counts all of them, so that the others need not.
+    let count = match &from {
+        _ if limit == 0 => 0,
+        Some(from) => from.left,
+        None => at(None)?.count(),
+    };
+    let selected: Vec<(&Key, &Arc<Value>)> = at(after)?.take(if limit == 0 { usize::MAX } else { limit }).collect();
     let mut metadata = json!({ "resourceVersion": version.to_string() });
-    if limit > 0 && selected.len() > limit {
-        let left = selected.len() - limit;
-        selected.truncate(limit);
-        if let Some((last, _)) = selected.last() {
-            let start = (last.namespace.clone(), last.name.clone());
-            metadata["continue"] =
-                Continue { token_version: "meta.k8s.io/v1".to_owned(), version, start }.encode().into();
-        }
+    let left = count.saturating_sub(selected.len());
+    if let Some((last, _)) = selected.last().filter(|_| left > 0) {
+        let start = (last.namespace.clone(), last.name.clone());
+        metadata["continue"] =
+            Continue { token_version: "meta.k8s.io/v1".to_owned(), version, start, left }.encode().into();
         let selecting =
             !request.parameter("labelSelector").is_empty() || !request.parameter("fieldSelector").is_empty();
         if !selecting {
             metadata["remainingItemCount"] = left.into();
         }
     }
-    let objects: Vec<_> = selected.into_iter().map(|(_, object)| object).collect();
+    let objects: Vec<_> = selected.into_iter().map(|(_, object)| Arc::clone(object)).collect();
     Ok(View::of(request, shared).many(&objects, metadata))
 }

@@ -1,8 +1,10 @@
 //! Services as the server keeps them: default policies, and addresses and ports given, kept and released.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value, json};
 
@@ -10,6 +12,7 @@ use super::defaults::Rules;
 use super::failure::Problem;
 use super::object;
 use super::version::Feature;
+use crate::effort;
 
 /// Network part of the addresses of Services: `10.96.0.0/16`.
 const SERVICE_NETWORK: u32 = 0x0a60_0000;
@@ -19,14 +22,48 @@ const SERVICE_NETWORK: u32 = 0x0a60_0000;
 pub(super) struct Allocations {
     addresses: HashMap<String, usize>,
     ports: HashMap<u16, usize>,
+    /// Below these numbers every one is held, so that a search need not begin anew.
+    lowest_address: Lowest,
+    lowest_port: Lowest,
+}
+
+/// Where a range begins, and a number in it below which every one is held.
+#[derive(Clone, Debug, Default)]
+struct Lowest(Cell<(u32, u32)>);
+
+impl Lowest {
+    /// The numbers of a range that may be free.
+    fn search(&self, first: u32, last: u32, is_held: impl Fn(u32) -> bool) -> RangeInclusive<u32> {
+        let (begin, known) = self.0.get();
+        let start = if begin == first { known } else { first };
+        let lowest = (start..=last).find(|number| !is_held(*number)).unwrap_or(last);
+        self.0.set((first, lowest));
+        lowest..=last
+    }
+
+    fn release(&self, number: u32) {
+        let (begin, known) = self.0.get();
+        self.0.set((begin, known.min(number).max(begin)));
+    }
+}
+
+fn address(number: u32) -> String {
+    Ipv4Addr::from(SERVICE_NETWORK + number).to_string()
 }
 
 impl Allocations {
     /// Notes what a Service holds now that `before` it did not, and the other way round.
     pub(super) fn change(&mut self, before: Option<&Value>, now: Option<&Value>) {
         let (before, now) = (Held::by(before), Held::by(now));
-        before.addresses.iter().for_each(|ip| release(&mut self.addresses, ip));
-        before.ports.iter().for_each(|port| release(&mut self.ports, port));
+        for ip in &before.addresses {
+            release(&mut self.addresses, ip);
+            let number = ip.parse().ok().and_then(|ip: Ipv4Addr| u32::from(ip).checked_sub(SERVICE_NETWORK));
+            self.lowest_address.release(number.unwrap_or(u32::MAX));
+        }
+        for port in &before.ports {
+            release(&mut self.ports, port);
+            self.lowest_port.release(u32::from(*port));
+        }
         now.addresses.into_iter().for_each(|ip| *self.addresses.entry(ip).or_default() += 1);
         now.ports.into_iter().for_each(|port| *self.ports.entry(port).or_default() += 1);
     }
@@ -75,20 +112,22 @@ impl<'a> Taken<'a> {
     }
 
     fn has_address(&self, ip: &str) -> bool {
+        effort::look();
         let own = usize::from(self.own.addresses.contains(ip));
         self.all.addresses.get(ip).copied().unwrap_or_default() > own
     }
 
     fn has_port(&self, port: u16) -> bool {
+        effort::look();
         let own = usize::from(self.own.ports.contains(&port));
         self.given.contains(&port) || self.all.ports.get(&port).copied().unwrap_or_default() > own
     }
 
     fn free_address(&self) -> Option<String> {
         // The first ten are left for Services that want a fixed address, such as DNS.
-        (11..u32::from(u16::MAX))
-            .map(|n| Ipv4Addr::from(SERVICE_NETWORK + n).to_string())
-            .find(|ip| !self.has_address(ip))
+        let is_held = |n| self.all.addresses.contains_key(&address(n));
+        let mut free = self.all.lowest_address.search(11, u32::from(u16::MAX) - 1, is_held).map(address);
+        free.find(|ip| !self.has_address(ip))
     }
 
     fn free_address_v6(&self) -> Option<String> {
@@ -96,7 +135,11 @@ impl<'a> Taken<'a> {
     }
 
     fn take_port(&mut self, (first, last): (u16, u16)) -> Option<u16> {
-        let free = (first..=last).find(|port| !self.has_port(*port))?;
+        let is_held = |port: u32| self.all.ports.contains_key(&(port as u16));
+        let mut free = self.all.lowest_port.search(u32::from(first), u32::from(last), is_held).map(|port| port as u16);
+        let free = free.find(|port| !self.has_port(*port));
+        let own = self.own.ports.range(first..=last).copied().find(|port| !self.has_port(*port));
+        let free = free.into_iter().chain(own).min()?;
         self.given.insert(free);
         Some(free)
     }

@@ -1,6 +1,7 @@
 //! Objects, their versions, and the history that watches and consistent lists are answered from.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::{Bound, RangeBounds as _};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -8,6 +9,7 @@ use serde_json::Value;
 use super::object;
 use super::resources::Resource;
 use super::services::Allocations;
+use crate::effort;
 use crate::ordered_watch::{Receiver, Sender};
 
 /// How many changes are kept before the oldest are compacted away.
@@ -54,6 +56,8 @@ pub(super) struct Store {
     history: VecDeque<Change>,
     /// Of the Services among the objects.
     allocations: Allocations,
+    /// What each uid owns.
+    owned: HashMap<String, BTreeSet<Key>>,
     changed: Sender<u64>,
 }
 
@@ -66,6 +70,7 @@ impl Store {
             objects: BTreeMap::new(),
             history: VecDeque::new(),
             allocations: Allocations::default(),
+            owned: HashMap::new(),
             changed: Sender::new(1),
         }
     }
@@ -76,6 +81,7 @@ impl Store {
             objects: self.objects.clone(),
             history: self.history.clone(),
             allocations: self.allocations.clone(),
+            owned: self.owned.clone(),
             changed: Sender::new(self.version),
             ..*self
         }
@@ -128,29 +134,41 @@ impl Store {
         self.objects
             .range(start..)
             .take_while(move |(key, _)| key.plural == plural && (namespace.is_empty() || key.namespace == namespace))
+            .inspect(|_| effort::look())
     }
 
-    /// The same as of an older version, rolled back from now.
-    pub(super) fn list_at(
-        &self,
+    /// The same as of an older version, rolled back from now: those after this namespace and name.
+    pub(super) fn list_at<'a>(
+        &'a self,
         resource: &Resource,
-        namespace: &str,
+        namespace: &'a str,
         version: u64,
-    ) -> Result<Vec<(Key, Arc<Value>)>, Compacted> {
-        let mut objects: BTreeMap<Key, Arc<Value>> =
-            self.list(resource, namespace).map(|(key, object)| (key.clone(), Arc::clone(object))).collect();
+        after: Option<(&str, &str)>,
+    ) -> Result<impl Iterator<Item = (&'a Key, &'a Arc<Value>)> + use<'a>, Compacted> {
         self.reaches(version)?;
-        let newer: Vec<_> = self.after(version)?.collect();
-        for change in newer.into_iter().rev() {
-            if change.key.plural != resource.plural || !(namespace.is_empty() || change.key.namespace == namespace) {
-                continue;
+        let plural = resource.plural;
+        let ours = move |key: &Key| key.plural == plural && (namespace.is_empty() || key.namespace == namespace);
+        let start = match after {
+            None => Bound::Included(Key { plural, namespace: namespace.to_owned(), name: String::new() }),
+            Some((namespace, name)) => {
+                Bound::Excluded(Key { plural, namespace: namespace.to_owned(), name: name.to_owned() })
             }
-            match &change.before {
-                Some(before) => objects.insert(change.key.clone(), Arc::clone(before)),
-                None => objects.remove(&change.key),
-            };
+        };
+        let mut then = BTreeMap::new();
+        for change in self.after(version)?.filter(|change| ours(&change.key)) {
+            then.entry(&change.key).or_insert(change.before.as_ref());
         }
-        Ok(objects.into_iter().collect())
+        let changed: BTreeSet<&Key> = then.keys().copied().collect();
+        let (from, until) = (start.clone(), Bound::Unbounded);
+        let then = then.into_iter().filter(move |(key, _)| (from.as_ref(), until).contains(*key));
+        let mut then = then.filter_map(|(key, before)| Some((key, before?))).peekable();
+        let same = self.objects.range((start, Bound::Unbounded)).take_while(move |(key, _)| ours(key));
+        let mut same = same.inspect(|_| effort::look()).filter(move |(key, _)| !changed.contains(key)).peekable();
+        Ok(std::iter::from_fn(move || match (same.peek(), then.peek()) {
+            (Some((one, _)), Some((other, _))) if other < one => then.next(),
+            (None, _) => then.next(),
+            _ => same.next(),
+        }))
     }
 
     /// Whether a new request may still start from a version.
@@ -164,7 +182,7 @@ impl Store {
             return Err(Compacted(self.compacted));
         }
         let start = self.history.partition_point(|change| change.version <= version);
-        Ok(self.history.range(start..))
+        Ok(self.history.range(start..).inspect(|_| effort::look()))
     }
 
     /// Writes an object under the next version.
@@ -173,6 +191,7 @@ impl Store {
         object::map(&mut object, "metadata").insert("resourceVersion".to_owned(), self.version.to_string().into());
         let object = Arc::new(object);
         let before = self.objects.insert(key.clone(), Arc::clone(&object));
+        self.own(&key, before.as_deref(), Some(&object));
         if key.plural == "services" {
             self.allocations.change(before.as_deref(), Some(&object));
         }
@@ -186,12 +205,39 @@ impl Store {
         object::map(&mut last, "metadata").insert("resourceVersion".to_owned(), self.version.to_string().into());
         let object = Arc::new(last);
         let before = self.objects.remove(key);
+        self.own(key, before.as_deref(), None);
         if key.plural == "services" {
             self.allocations.change(before.as_deref(), None);
         }
         let key = key.clone();
         self.record(Change { version: self.version, key, before, object: Arc::clone(&object), deleted: true });
         object
+    }
+
+    /// Notes who owns an object now, and who did.
+    fn own(&mut self, key: &Key, before: Option<&Value>, now: Option<&Value>) {
+        let owners = |object: Option<&Value>| -> BTreeSet<String> {
+            let owners = object.map_or(&[][..], |object| object::items(object, "/metadata/ownerReferences"));
+            owners.iter().map(|owner| object::text(owner, "/uid").to_owned()).collect()
+        };
+        let (before, now) = (owners(before), owners(now));
+        for owner in before.difference(&now) {
+            if let Some(keys) = self.owned.get_mut(owner) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.owned.remove(owner);
+                }
+            }
+        }
+        for owner in now.difference(&before) {
+            self.owned.entry(owner.clone()).or_default().insert(key.clone());
+        }
+    }
+
+    /// What this uid owns, alone or with others.
+    pub(super) fn owned_by(&self, uid: &str) -> Vec<(Key, Arc<Value>)> {
+        let keys = self.owned.get(uid).into_iter().flatten().inspect(|_| effort::look());
+        keys.filter_map(|key| Some((key.clone(), Arc::clone(self.get(key)?)))).collect()
     }
 
     /// Forgets the history. Running watches that missed nothing go on; a new one from an older version is refused.
@@ -237,13 +283,18 @@ mod tests {
         store.put(Key::new(nodes, "", "a"), json!({ "spec": 2 }));
         store.remove(&Key::new(nodes, "", "a"), json!({ "spec": 2 }));
 
-        let then = store.list_at(nodes, "", old).unwrap();
+        let list = |store: &Store, version, after| {
+            let listed = store.list_at(nodes, "", version, after).map_err(|_| ())?;
+            Ok::<_, ()>(listed.map(|(key, object)| (key.clone(), Arc::clone(object))).collect::<Vec<_>>())
+        };
+        let then = list(&store, old, None).unwrap();
         assert_eq!(names(&then), ["a"]);
         assert_eq!(then[0].1["spec"], 1);
-        assert_eq!(names(&store.list_at(nodes, "", store.version()).unwrap()), ["b"]);
+        assert_eq!(names(&list(&store, old, Some(("", "a"))).unwrap()), Vec::<&str>::new());
+        assert_eq!(names(&list(&store, store.version(), None).unwrap()), ["b"]);
 
         store.compact();
-        assert!(store.list_at(nodes, "", old).is_err());
+        assert!(list(&store, old, None).is_err());
         assert!(store.after(store.version()).is_ok());
     }
 }

@@ -363,17 +363,10 @@ fn remove(store: &mut Store, key: &Key, old: &Arc<Value>, now: Timestamp) -> Arc
 
 /// Deletes what the deleted object owned, as the garbage collector of kube-controller-manager does a little later.
 fn collect_garbage(store: &mut Store, owner: &str, now: Timestamp) {
-    let owned: Vec<(Key, Arc<Value>)> = resources::RESOURCES
-        .iter()
-        .flat_map(|resource| store.list(resource, ""))
-        .filter(|(_, object)| {
-            let owners = object::items(object, "/metadata/ownerReferences");
-            !owners.is_empty() && owners.iter().all(|one| object::text(one, "/uid") == owner)
-        })
-        .map(|(key, object)| (key.clone(), Arc::clone(object)))
-        .collect();
-    for (key, object) in owned {
-        if object::items(&object, "/metadata/finalizers").is_empty() {
+    for (key, object) in store.owned_by(owner) {
+        let owners = object::items(&object, "/metadata/ownerReferences");
+        let is_alone = owners.iter().all(|one| object::text(one, "/uid") == owner);
+        if is_alone && object::items(&object, "/metadata/finalizers").is_empty() {
             remove(store, &key, &object, now);
         }
     }

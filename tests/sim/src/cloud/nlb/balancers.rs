@@ -9,7 +9,7 @@ use super::super::ecs::{has_tags, tag_list};
 use super::super::protocol::{ApiError, Params};
 use super::objects::{NetworkLoadBalancer, NetworkZone, Pending};
 use super::{
-    balancer_for_write, check_name, denied, flag, jobs, listed, not_found, number, over_quota, read, some, tags,
+    balancer_for_write, check_name, denied, flag, jobs, listed_from, not_found, number, over_quota, read, some, tags,
     with_token, word, write, zones,
 };
 
@@ -77,8 +77,12 @@ fn all_or_nothing(
     cx: &mut Context<'_>,
     run: fn(&mut Context<'_>) -> Result<Value, ApiError>,
 ) -> Result<Value, ApiError> {
-    let before = cx.account.clone();
-    run(cx).inspect_err(|_| *cx.account = before)
+    let account = &cx.account;
+    let before = (account.vswitches.clone(), account.eips.clone(), account.highest.clone(), account.counter);
+    run(cx).inspect_err(|_| {
+        let account = &mut *cx.account;
+        (account.vswitches, account.eips, account.highest, account.counter) = before;
+    })
 }
 
 /// A load balancer that stands nowhere.
@@ -207,8 +211,10 @@ fn list(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             && params.get("ZoneId").is_none_or(|zone| it.zones.iter().any(|it| it.zone == zone))
             && has_tags(&it.tags, &wanted)
     };
-    let found = cx.account.nlb.balancers.iter().filter(matches).collect();
-    listed(cx, "LoadBalancers", found, (100, 20), |(id, it)| {
+    let words = super::words(&names, &wanted);
+    let from = |key: &str| cx.account.nlb.balancers.candidates(&ids, words.clone(), key).filter(matches);
+    let key = |(id, _): &(&String, &Shared<NetworkLoadBalancer>)| (*id).clone();
+    listed_from(cx, "LoadBalancers", from, key, |(id, it)| {
         let mut body = attributes(&cx.account.region, id, it);
         body["Tags"] = tags::short(&it.tags);
         body
@@ -475,7 +481,7 @@ fn delete(cx: &mut Context<'_>) -> Result<Value, ApiError> {
         return Err(denied("DeletionProtectionEnabled"));
     }
     let job = jobs::begin(cx);
-    let pending = job.removal(cx, "Deleting");
+    let pending = job.removal(cx, id, "Deleting");
     balancer_for_write(cx.account, id)?.pending = pending;
     super::settle(cx.account);
     Ok(job.answer())

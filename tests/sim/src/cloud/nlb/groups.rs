@@ -1,16 +1,15 @@
 //! Server groups of network load balancers.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use serde_json::{Value, json};
 
-use super::super::account::Shared;
+use super::super::account::{Account, NetworkLoadBalancer, Shared};
 use super::super::actions::{Action, Context};
 use super::super::ecs::has_tags;
 use super::super::protocol::{ApiError, Params};
+use super::super::table;
 use super::objects::{HealthCheck, ServerGroup};
 use super::{
-    check_name, flag, group_for_write, illegal, jobs, listed, not_found, number, over_quota, read, some, tags,
+    check_name, flag, group_for_write, illegal, jobs, listed_from, not_found, number, over_quota, read, some, tags,
     with_token, word, write,
 };
 
@@ -182,8 +181,7 @@ fn update(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let mut changed = group_for_write(cx.account, id)?.clone();
     set(cx.params, &mut changed)?;
     let serves_tls = |it: &super::NetworkListener| it.protocol == "TCPSSL" && it.group == id;
-    let users = cx.account.nlb.balancers.values();
-    if changed.preserve_client_ip && users.into_iter().any(|it| it.listeners.values().any(serves_tls)) {
+    if changed.preserve_client_ip && users(cx.account, id).any(|(_, it)| it.listeners.values().any(serves_tls)) {
         return Err(illegal("PreserveClientIpSwitch"));
     }
     let job = jobs::begin(cx);
@@ -198,12 +196,12 @@ fn update(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 fn delete(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let id = cx.params.need("ServerGroupId")?;
     group_for_write(cx.account, id)?;
-    if cx.account.nlb.balancers.values().any(|lb| lb.listeners.values().any(|it| it.group == id)) {
+    if users(cx.account, id).next().is_some() {
         let message = "The specified resource of ServerGroup is in use.";
         return Err(ApiError::new(400, "ResourceInUse.ServerGroup", message));
     }
     let job = jobs::begin(cx);
-    let pending = job.removal(cx, "Configuring");
+    let pending = job.removal(cx, id, "Configuring");
     group_for_write(cx.account, id)?.pending = pending;
     super::settle(cx.account);
     Ok(job.answer())
@@ -223,15 +221,16 @@ fn list(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             && is_text("ResourceGroupId", &it.resource_group)
             && has_tags(&it.tags, &wanted)
     };
-    let mut users = BTreeMap::<&str, BTreeSet<&String>>::new();
-    for (balancer, it) in cx.account.nlb.balancers.iter() {
-        for listener in it.listeners.values() {
-            users.entry(&listener.group).or_default().insert(balancer);
-        }
-    }
-    let users = |id: &str| users.get(id).into_iter().flatten().copied().collect::<Vec<_>>();
-    let found = cx.account.nlb.groups.iter().filter(matches).collect();
-    listed(cx, "ServerGroups", found, (100, 20), |(id, it)| attributes(&cx.account.region, id, it, &users(id)))
+    let words = super::words(&names, &wanted);
+    let from = |key: &str| cx.account.nlb.groups.candidates(&ids, words.clone(), key).filter(matches);
+    let users = |id: &str| users(cx.account, id).map(|(id, _)| id).collect::<Vec<_>>();
+    let key = |(id, _): &(&String, &Shared<ServerGroup>)| (*id).clone();
+    listed_from(cx, "ServerGroups", from, key, |(id, it)| attributes(&cx.account.region, id, it, &users(id)))
+}
+
+/// The load balancers with a listener that uses a group.
+fn users<'a>(account: &'a Account, id: &str) -> impl Iterator<Item = (&'a String, &'a Shared<NetworkLoadBalancer>)> {
+    account.nlb.balancers.find([table::other(id)])
 }
 
 fn attributes(region: &str, id: &str, it: &ServerGroup, users: &[&String]) -> Value {

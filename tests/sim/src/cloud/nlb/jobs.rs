@@ -36,11 +36,10 @@ impl Begun {
         Some(Pending { until: self.until, status, removes: false }).filter(|it| !it.is_over())
     }
 
-    /// Its target is being removed, unless it fails.
-    pub(super) fn removal(&self, cx: &mut Context<'_>, status: &'static str) -> Option<Pending> {
+    /// Its target, which is this object or a part of it, is being removed, unless it fails.
+    pub(super) fn removal(&self, cx: &mut Context<'_>, of: &str, status: &'static str) -> Option<Pending> {
         if !self.fails {
-            let next = &mut cx.account.nlb.next_removal;
-            *next = (*next).into_iter().chain([self.until]).min();
+            cx.account.nlb.leaving.insert((self.until, of.to_owned()));
         }
         Some(Pending { until: self.until, status, removes: !self.fails })
     }

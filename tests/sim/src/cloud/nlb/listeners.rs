@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use super::super::account::Account;
 use super::super::actions::{Action, Context};
 use super::super::protocol::{ApiError, Params};
+use super::super::table;
 use super::objects::{NetworkListener, ServerGroup};
 use super::{
-    flag, illegal, jobs, listed, locked, missing, not_found, number, over_quota, read, some, tags, with_token, word,
-    write, wrong_status,
+    flag, illegal, jobs, listed_from, locked, missing, not_found, number, over_quota, read, some, tags, with_token,
+    word, write, wrong_status,
 };
 
 const PROTOCOLS: &[&str] = &["TCP", "UDP", "TCPSSL"];
@@ -51,8 +52,9 @@ pub(super) fn actions() -> Vec<Action> {
 
 /// The load balancer that a listener is on.
 pub(super) fn owner(account: &Account, id: &str) -> Result<String, ApiError> {
-    let owner = account.nlb.balancers.iter().find(|(_, it)| it.listeners.contains_key(id));
-    owner.map(|(id, _)| id.clone()).ok_or_else(|| not_found("listener"))
+    // A word can also be the group of a listener.
+    let mut owners = account.nlb.balancers.find([table::other(id)]).filter(|(_, it)| it.listeners.contains_key(id));
+    owners.next().map(|(id, _)| id.clone()).ok_or_else(|| not_found("listener"))
 }
 
 /// The listener with this id.
@@ -263,7 +265,8 @@ fn update(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 fn delete(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let id = cx.params.need("ListenerId")?;
     let job = begin(cx, id)?;
-    let pending = job.removal(cx, "Deleting");
+    let owner = owner(cx.account, id)?;
+    let pending = job.removal(cx, &owner, "Deleting");
     listener(cx.account, id)?.pending = pending;
     super::settle(cx.account);
     Ok(job.answer())
@@ -283,18 +286,18 @@ fn switch(cx: &mut Context<'_>, meanwhile: &'static str, status: &str) -> Result
 fn list(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let (owners, ids) = (some(cx.params, "LoadBalancerIds", 20)?, some(cx.params, "ListenerIds", 20)?);
     let protocol = word(cx.params, "ListenerProtocol", PROTOCOLS)?;
-    let mut found = Vec::new();
-    for (owner, lb) in cx.account.nlb.balancers.iter() {
-        if !owners.is_empty() && !owners.contains(&owner.as_str()) {
-            continue;
-        }
-        for (id, it) in &lb.listeners {
-            if (ids.is_empty() || ids.contains(&id.as_str())) && protocol.is_none_or(|wanted| it.protocol == wanted) {
-                found.push((owner, id, it));
-            }
-        }
-    }
-    listed(cx, "Listeners", found, (100, 20), |(owner, id, it)| attributes(&cx.account.region, owner, id, it))
+    let words: Vec<String> = ids.iter().map(|id| table::other(id)).collect();
+    let is_wanted = |id: &str, it: &NetworkListener| {
+        (ids.is_empty() || ids.contains(&id)) && protocol.is_none_or(|wanted| it.protocol == wanted)
+    };
+    let from = |key: &str| {
+        let owner = key.split('/').next().unwrap_or_default();
+        let owners = cx.account.nlb.balancers.candidates(&owners, words.clone(), owner);
+        let all = owners.flat_map(|(owner, lb)| lb.listeners.iter().map(move |(id, it)| (owner, id, it)));
+        all.filter(|(_, id, it)| is_wanted(id, it))
+    };
+    let key = |(owner, id, _): &(&String, &String, &NetworkListener)| format!("{owner}/{id}");
+    listed_from(cx, "Listeners", from, key, |(owner, id, it)| attributes(&cx.account.region, owner, id, it))
 }
 
 fn attributes(region: &str, owner: &str, id: &str, it: &NetworkListener) -> Value {

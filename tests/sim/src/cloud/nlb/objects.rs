@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 
-use super::super::account::Shared;
+use super::super::account::{Shared, Table};
 
 /// Network load balancers and what belongs to them.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
     /// By id.
-    pub balancers: Shared<BTreeMap<String, Shared<NetworkLoadBalancer>>>,
+    pub balancers: Table<Shared<NetworkLoadBalancer>>,
     /// By id.
-    pub groups: Shared<BTreeMap<String, Shared<ServerGroup>>>,
+    pub groups: Table<Shared<ServerGroup>>,
     /// Ids of CA certificates.
     pub ca_certificates: BTreeSet<String>,
     /// Ids of bandwidth packages.
@@ -20,8 +20,8 @@ pub struct Network {
     /// Ids of custom TLS policies.
     pub security_policies: BTreeSet<String>,
     pub(crate) jobs: Shared<BTreeMap<String, Job>>,
-    /// When the next removal that has begun is done.
-    pub(crate) next_removal: Option<Instant>,
+    /// When something that is being removed is gone, and the load balancer or server group that it is or belongs to.
+    pub(crate) leaving: BTreeSet<(Instant, String)>,
 }
 
 /// Asynchronous work.

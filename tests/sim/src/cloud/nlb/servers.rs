@@ -183,7 +183,7 @@ fn remove(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let gone = given(cx.params)?;
     need_all(group(cx.account, id)?, &gone)?;
     let job = jobs::begin(cx);
-    let removal = job.removal(cx, "Removing");
+    let removal = job.removal(cx, id, "Removing");
     let it = group(cx.account, id)?;
     it.pending = job.pending("Configuring");
     if !job.fails {

@@ -49,7 +49,7 @@ fn tags_of<'w>(account: &'w mut Account, kind: &str, id: &str) -> Option<&'w mut
         "loadbalancer" => Some(&mut account.nlb.balancers.get_mut(id)?.tags),
         "servergroup" => Some(&mut account.nlb.groups.get_mut(id)?.tags),
         "listener" => {
-            let owner = account.nlb.balancers.iter().find(|(_, it)| it.listeners.contains_key(id))?.0.clone();
+            let owner = super::listeners::owner(account, id).ok()?;
             Some(&mut account.nlb.balancers.get_mut(&owner)?.listeners.get_mut(id)?.tags)
         }
         _ => None,

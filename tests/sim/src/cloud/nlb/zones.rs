@@ -124,7 +124,5 @@ pub(super) fn leave_public(account: &mut Account, zone: &mut NetworkZone) {
 /// Frees all addresses of a zone.
 pub(super) fn leave(account: &mut Account, mut zone: NetworkZone) {
     leave_public(account, &mut zone);
-    if let Some(vswitch) = account.vswitches.get_mut(&zone.vswitch) {
-        vswitch.available_ips += 1;
-    }
+    account.free_address(&zone.vswitch);
 }

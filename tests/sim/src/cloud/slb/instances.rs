@@ -9,6 +9,7 @@ use super::super::actions::{Action, Context, Product, once, page};
 use super::super::ecs::{has_tags, tag_list};
 use super::super::protocol::{ApiError, Params};
 use super::super::sts::seconds;
+use super::super::table;
 use super::{for_write, instance, tags};
 
 const SPECS: &[&str] =
@@ -275,9 +276,14 @@ fn describe_all(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             && has_tags(&it.tags, &all_of)
             && any_of.as_ref().is_none_or(|any| any.iter().any(|(key, value)| it.tags.get(key) == Some(value)))
     };
-    let found = cx.account.load_balancers.iter().filter(matches);
+    let ids: Vec<&str> = params.get("LoadBalancerId").into_iter().flat_map(|it| it.split(',')).collect();
+    let names = params.get("LoadBalancerName").filter(|_| !is_fuzzy).into_iter().flat_map(|it| it.split(','));
+    let mut words: Vec<String> = names.map(table::name).collect();
+    if words.is_empty() {
+        words.extend(all_of.iter().find_map(|(key, value)| Some(table::tag(key, (*value)?))));
+    }
     // The newest first, as the console shows them.
-    let mut found: Vec<_> = found.collect();
+    let mut found: Vec<_> = cx.account.load_balancers.candidates(&ids, words, "").filter(matches).collect();
     found.sort_by_key(|(_, it)| std::cmp::Reverse(it.created));
     let (found, mut body) = page(params, found, 10, 100)?;
     let items: Vec<Value> = found.into_iter().map(|(id, it)| summary(&cx.account.region, id, it)).collect();
@@ -362,9 +368,8 @@ fn delete(cx: &mut Context<'_>) -> Result<Value, ApiError> {
         let message = "The specified load balancer is protected from deletion.";
         return Err(ApiError::new(400, "OperationDenied.DeleteProtectionIsOn", message));
     }
-    let gone = cx.account.load_balancers.remove(cx.params.need("LoadBalancerId")?);
-    if let Some(vswitch) = gone.and_then(|it| cx.account.vswitches.get_mut(&it.vswitch)) {
-        vswitch.available_ips += 1;
+    if let Some(gone) = cx.account.load_balancers.remove(cx.params.need("LoadBalancerId")?) {
+        cx.account.free_address(&gone.vswitch);
     }
     Ok(json!({}))
 }

@@ -499,7 +499,7 @@ fn describe(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let port = params.number_in("ListenerPort", 1, 65535)?;
     let wanted_tags = params.tags();
     let mut found = Vec::new();
-    for (id, lb) in cx.account.load_balancers.iter().filter(|(id, _)| ids.is_empty() || ids.contains(&id.as_str())) {
+    for (id, lb) in cx.account.load_balancers.candidates(&ids, Vec::new(), "") {
         for ((number, protocol), it) in &lb.listeners {
             let is_wanted = port.is_none_or(|port| port == i64::from(*number))
                 && params.get("ListenerProtocol").is_none_or(|wanted| wanted == protocol.as_str())
