@@ -29,18 +29,6 @@ impl MissingReads {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
-
-    /// Without what could not be read.
-    #[must_use]
-    pub fn without(mut self, unread: &Self) -> Self {
-        self.instance &= !unread.instance;
-        self.listeners &= !unread.listeners;
-        self.domain_extensions.retain(|key| !unread.domain_extensions.contains(key));
-        self.group_backends.retain(|id| !unread.group_backends.contains(id));
-        self.certificates.retain(|id| !unread.certificates.contains(id));
-        self.access_list.take_if(|_| unread.access_list.is_some());
-        self
-    }
 }
 
 impl Desired {

@@ -142,54 +142,58 @@ impl ClassicProduct {
         observed: &mut Observed,
         due: Due<'_>,
     ) -> Result<Vec<Fault>, Fault> {
-        let id = observed.id().unwrap_or_default().to_owned();
-        let (mut unread, mut skipped) = (Vec::new(), MissingReads::default());
-        let mut needs = goal.needs(observed);
+        let (mut unread, mut needs) = (Vec::<Fault>::new(), goal.needs(observed));
         while !needs.is_empty() {
-            if needs.instance {
-                match (tolerate(&mut unread, self.slb.describe_instance(&id).await)?, &mut observed.instance) {
-                    (None, Some(instance)) => instance.pending_charge = PendingCharge::Unknown,
-                    (read, instance) => *instance = read,
-                }
-            }
-            for group_id in &needs.group_backends {
-                match tolerate(&mut unread, self.slb.describe_backends(group_id).await)? {
-                    Some(backends) => {
-                        observed.groups.entry(group_id.clone()).or_default().backends = Some(Arc::new(backends.into()));
-                    }
-                    None => {
-                        // The others would meet the same.
-                        skipped.group_backends.clone_from(&needs.group_backends);
-                        break;
-                    }
-                }
-            }
-            if needs.listeners {
-                observed.listeners = tolerate(&mut unread, self.read_listeners(&id, due).await)?;
-                skipped.listeners = observed.listeners.is_none();
-            }
-            for key in &needs.domain_extensions {
-                let extensions = tolerate(&mut unread, self.slb.describe_domain_extensions(&id, key.port).await)?;
-                if extensions.is_none() {
-                    skipped.domain_extensions.push(*key);
-                }
-                if let Some(listener) = observed.listeners.as_mut().and_then(|listeners| listeners.get_mut(key)) {
-                    listener.certificates = extensions;
-                }
-            }
-            for certificate in &needs.certificates {
-                let state = tolerate(&mut unread, self.slb.certificate_state(certificate).await)?;
-                observed.certificates.insert(certificate.clone(), state.unwrap_or(CertificateState::Unknown));
-            }
-            if let Some(name) = &needs.access_list {
-                let found = tolerate(&mut unread, self.find_access_list(name).await)?;
-                observed.access_list = found.unwrap_or(AccessList::Unknown);
-            }
-            let before = std::mem::replace(&mut needs, goal.needs(observed).without(&skipped));
+            let failed = self.read_missing(&needs, observed, due).await?;
+            // What failed is tried once more if something else was read.
+            unread.retain(|before| !failed.iter().any(|fault| fault.action == before.action));
+            unread.extend(failed);
+            let before = std::mem::replace(&mut needs, goal.needs(observed));
             if needs == before {
                 // Reading did not help, and would not help again.
                 break;
             }
+        }
+        Ok(unread)
+    }
+
+    async fn read_missing(
+        &self,
+        needs: &MissingReads,
+        observed: &mut Observed,
+        due: Due<'_>,
+    ) -> Result<Vec<Fault>, Fault> {
+        let id = observed.id().unwrap_or_default().to_owned();
+        let mut unread = Vec::new();
+        if needs.instance {
+            match (tolerate(&mut unread, self.slb.describe_instance(&id).await)?, &mut observed.instance) {
+                (None, Some(instance)) => instance.pending_charge = PendingCharge::Unknown,
+                (read, instance) => *instance = read,
+            }
+        }
+        for group_id in &needs.group_backends {
+            let Some(backends) = tolerate(&mut unread, self.slb.describe_backends(group_id).await)? else {
+                // The others would meet the same.
+                break;
+            };
+            observed.groups.entry(group_id.clone()).or_default().backends = Some(Arc::new(backends.into()));
+        }
+        if needs.listeners {
+            observed.listeners = tolerate(&mut unread, self.read_listeners(&id, due).await)?;
+        }
+        for key in &needs.domain_extensions {
+            let extensions = tolerate(&mut unread, self.slb.describe_domain_extensions(&id, key.port).await)?;
+            if let Some(listener) = observed.listeners.as_mut().and_then(|listeners| listeners.get_mut(key)) {
+                listener.certificates = extensions;
+            }
+        }
+        for certificate in &needs.certificates {
+            let state = tolerate(&mut unread, self.slb.certificate_state(certificate).await)?;
+            observed.certificates.insert(certificate.clone(), state.unwrap_or(CertificateState::Unknown));
+        }
+        if let Some(name) = &needs.access_list {
+            let found = tolerate(&mut unread, self.find_access_list(name).await)?;
+            observed.access_list = found.unwrap_or(AccessList::Unknown);
         }
         Ok(unread)
     }
