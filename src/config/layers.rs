@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::catalog::Catalog;
 use super::file::FileConfig;
-use super::redact::HIDDEN;
+use super::redact::{HIDDEN, is_open};
 use super::schema::{self, Shape, ShapeKind};
 use super::source::{ConfigPurpose, ConfigSource};
 
@@ -105,8 +105,8 @@ pub(super) struct Layers<'a> {
     pub(super) unreadable_arguments: Vec<usize>,
     /// Texts that are secret wherever they appear, replaced ones included.
     pub(super) secrets: Vec<String>,
-    /// Where secret values are written in the file.
-    pub(super) secret_spans: Vec<Range<usize>>,
+    /// Where values that may be secret are written in the file; `None` if it is not TOML.
+    pub(super) secret_spans: Option<Vec<Range<usize>>>,
 }
 
 impl<'a> Layers<'a> {
@@ -140,7 +140,7 @@ impl<'a> Layers<'a> {
             syntax_errors: errors.iter().map(|e| (e.message().to_owned(), e.span().unwrap_or_default())).collect(),
             unreadable_arguments,
             secrets,
-            secret_spans: secret_spans(document.get_ref()),
+            secret_spans: errors.is_empty().then(|| secret_spans(document.get_ref(), Some(Shape::root()), false)),
             document,
         }
     }
@@ -187,14 +187,17 @@ fn locate(table: &DeTable<'_>, path: &[String]) -> Option<(Range<usize>, Range<u
     Some((key, value.span()))
 }
 
-fn secret_spans(table: &DeTable<'_>) -> Vec<Range<usize>> {
-    let spans = table.iter().flat_map(|(key, value)| match value.get_ref() {
-        DeValue::Table(inner) if HIDDEN.contains(&key.get_ref().as_ref()) => {
-            inner.values().map(toml::Spanned::span).collect()
+/// Values of keys that hold secrets, and of keys that there are not: they can be a misspelled key's.
+fn secret_spans(table: &DeTable<'_>, shape: Option<Shape>, is_secret: bool) -> Vec<Range<usize>> {
+    let spans = table.iter().flat_map(|(key, value)| {
+        let name = key.get_ref().as_ref();
+        let (is_secret, inner) = (is_secret || HIDDEN.contains(&name), shape.and_then(|shape| shape.child(name)));
+        let is_value = inner.is_some_and(|shape| !matches!(shape.kind(), ShapeKind::Section | ShapeKind::Map));
+        match value.get_ref() {
+            DeValue::Table(table) => secret_spans(table, inner, is_secret || inner.is_none()),
+            _ if is_secret || !(is_value || is_open(name)) => vec![value.span()],
+            _ => Vec::new(),
         }
-        _ if HIDDEN.contains(&key.get_ref().as_ref()) => vec![value.span()],
-        DeValue::Table(inner) => secret_spans(inner),
-        _ => Vec::new(),
     });
     spans.collect()
 }
