@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
-use backon::BackoffBuilder as _;
+use backon::{BackoffBuilder as _, ExponentialBackoff};
 use futures::TryStreamExt as _;
 use serde::Deserialize;
 use serde_json::Value;
@@ -48,8 +48,8 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 const LASTING: Duration = Duration::from_secs(10);
 const FIRST_DELAY: Duration = Duration::from_millis(300);
 const LONGEST_DELAY: Duration = Duration::from_secs(15);
-/// The same where nothing answers, so that a restart of the API server delays no change by more: nothing is there to spare.
-const LONGEST_UNREACHED: Duration = Duration::from_millis(500);
+/// The pause where nothing answers, so that a restart of the API server delays no change by more: nothing is there to spare.
+const UNREACHED: Duration = Duration::from_millis(500);
 
 /// A collection of objects at the API server, and where they go.
 pub(super) struct WatchedCollection {
@@ -68,6 +68,35 @@ enum Interruption {
     Unreached(String),
     /// Only a new list helps.
     ListAgain(String),
+}
+
+impl Interruption {
+    fn reason(&self) -> &str {
+        let (Self::Resume(reason) | Self::Unreached(reason) | Self::ListAgain(reason)) = self;
+        reason
+    }
+}
+
+/// Pauses between requests that fail. An answer after an outage begins them anew: the failures before it say nothing about the
+/// server that is there now.
+struct Pauses(ExponentialBackoff);
+
+impl Pauses {
+    fn new() -> Self {
+        Self(backoff(FIRST_DELAY, LONGEST_DELAY).build())
+    }
+
+    /// Replicas lose their watches together; the jitter keeps their requests apart.
+    async fn after(&mut self, interruption: &Interruption) {
+        let pause = match interruption {
+            Interruption::Unreached(_) => {
+                *self = Self::new();
+                UNREACHED.mul_f64(0.5 + jitter::share() / 2.0)
+            }
+            _ => self.0.next().unwrap_or(LONGEST_DELAY),
+        };
+        sleep(pause).await;
+    }
 }
 
 /// Lists and watches the first of `candidates` that the server offers and permits.
@@ -94,10 +123,9 @@ impl ListWatch {
             scope.store.synced().await;
             changed_scope = Some(scope.store.subscribe());
         }
-        let mut delays = backoff(FIRST_DELAY, LONGEST_DELAY).build();
-        let mut before = None;
+        let (mut pauses, mut before) = (Pauses::new(), None);
         loop {
-            match self.list_first(before).await {
+            let ended = match self.list_first(before).await {
                 Ok(position) => {
                     before = Some(position.chosen);
                     debug!(kind = self.kind, path = self.candidates[position.chosen].path, "listed");
@@ -106,21 +134,23 @@ impl ListWatch {
                     let reason = self.follow(position, &mut changed_scope).await;
                     info!(kind = self.kind, reason, "listing again");
                     if started.elapsed() >= LASTING {
-                        delays = backoff(FIRST_DELAY, LONGEST_DELAY).build();
+                        pauses = Pauses::new();
                     }
+                    Interruption::ListAgain(reason)
                 }
-                Err(reason) => {
+                Err(ended) => {
+                    let reason = ended.reason();
                     warn!(code = "ACCM0724", kind = self.kind, reason, "the list failed; retrying");
-                    health.watch_interrupted(self.kind, &reason);
+                    health.watch_interrupted(self.kind, reason);
+                    ended
                 }
-            }
-            // Replicas lose their watches together; the jitter keeps their lists apart.
-            sleep(delays.next().unwrap_or(LONGEST_DELAY)).await;
+            };
+            pauses.after(&ended).await;
         }
     }
 
     /// Lists the first candidate that can be listed. `before` is the one that was listed last.
-    async fn list_first(&mut self, before: Option<usize>) -> Result<Position, String> {
+    async fn list_first(&mut self, before: Option<usize>) -> Result<Position, Interruption> {
         let mut refusal = None;
         for index in 0..self.candidates.len() {
             let fault = match self.list(index).await {
@@ -145,16 +175,21 @@ impl ListWatch {
             match fault.code() {
                 Some(404) => debug!(path = candidate.path, "not offered by this API server"),
                 Some(401 | 403) => drop(refusal.get_or_insert_with(|| fault.explain("list", candidate.plural))),
-                _ => return Err(fault.to_string()),
+                _ => return Err(interrupted(&fault, fault.to_string())),
             }
         }
-        Err(refusal.unwrap_or_else(|| "the API server does not offer this kind of object".into()))
+        let reason = refusal.unwrap_or_else(|| "the API server does not offer this kind of object".into());
+        Err(Interruption::Resume(reason))
     }
 
     /// After an upgrade the API server offers slices before its controllers have made them, and Services would seem to have
     /// no endpoints. So Endpoints are read until each that has addresses has a slice with some: whenever the kind changes,
     /// and at the start if no Service has a slice. Gives what to use instead of the newer collection.
-    async fn older_if_ahead(&mut self, newer: &Position, before: Option<usize>) -> Result<Option<Position>, String> {
+    async fn older_if_ahead(
+        &mut self,
+        newer: &Position,
+        before: Option<usize>,
+    ) -> Result<Option<Position>, Interruption> {
         let candidates = &self.candidates;
         let Some(filled) = candidates[newer.chosen].reflector.services_with_addresses() else { return Ok(None) };
         // The API server itself makes this one, without any controller.
@@ -170,7 +205,7 @@ impl ListWatch {
         let version = match self.list(older).await {
             Ok(version) => version,
             Err(fault) if matches!(fault.code(), Some(401 | 403 | 404)) => return Ok(None),
-            Err(fault) => return Err(fault.to_string()),
+            Err(fault) => return Err(interrupted(&fault, fault.to_string())),
         };
         let needed = self.candidates[older].reflector.services_with_addresses().unwrap_or_default();
         let missing: Vec<_> = needed.difference(&filled).filter(counts).collect();
@@ -192,8 +227,7 @@ impl ListWatch {
 
     /// Watches from there on for as long as that is possible; tells why a new list is needed.
     async fn follow(&mut self, mut position: Position, changed_scope: &mut Option<DirtyKeys>) -> String {
-        let mut delays = backoff(FIRST_DELAY, LONGEST_DELAY).build();
-        let mut is_resumed = false;
+        let (mut pauses, mut is_resumed) = (Pauses::new(), false);
         loop {
             let started = Instant::now();
             let mut ended = if is_resumed { self.check_resumable(&position).await } else { Ok(()) };
@@ -202,17 +236,15 @@ impl ListWatch {
             }
             is_resumed = true;
             if started.elapsed() >= LASTING {
-                delays = backoff(FIRST_DELAY, LONGEST_DELAY).build();
+                pauses = Pauses::new();
             }
-            let longest =
-                if matches!(ended, Err(Interruption::Unreached(_))) { LONGEST_UNREACHED } else { Duration::MAX };
             match ended {
                 Ok(()) => {}
                 Err(Interruption::ListAgain(reason)) => return reason,
-                Err(Interruption::Resume(reason) | Interruption::Unreached(reason)) => {
-                    debug!(kind = self.kind, reason, "watch interrupted");
-                    self.requests.health().watch_interrupted(self.kind, &reason);
-                    sleep(delays.next().unwrap_or(LONGEST_DELAY).min(longest)).await;
+                Err(ended) => {
+                    debug!(kind = self.kind, reason = ended.reason(), "watch interrupted");
+                    self.requests.health().watch_interrupted(self.kind, ended.reason());
+                    pauses.after(&ended).await;
                 }
             }
         }

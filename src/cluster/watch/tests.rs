@@ -29,6 +29,8 @@ struct State {
     watch_fails: Option<u16>,
     /// No request is answered.
     is_away: bool,
+    /// Every request is answered so: the server starts.
+    starts: Option<u16>,
     /// Watches with this in their query are refused with 410.
     expired: Option<&'static str>,
     /// When whole lists were asked for.
@@ -45,6 +47,9 @@ impl Server {
             state.asked.push(asked.clone());
             if state.is_away {
                 return Answer::Broken;
+            }
+            if let Some(code) = state.starts {
+                return Answer::error(code, "starting");
             }
             if asked.query.contains("watch=true") {
                 let expired = state.expired.filter(|version| asked.query.contains(version)).map(|_| 410);
@@ -256,6 +261,33 @@ async fn a_restart_of_the_api_server_costs_no_list_and_a_lost_history_one_for_ea
     assert_eq!(times.len(), 6, "one each");
     assert!(BTreeSet::from_iter(&times).len() > 3, "not all at once: {times:?}");
     assert!(replicas.iter().all(|(_, nodes, services)| nodes.store.is_empty() && services.store.is_empty()));
+}
+
+/// However long nothing answered: the pauses after that are those of a server that has just begun to fail.
+#[tokio::test(start_paused = true)]
+async fn changes_are_seen_within_seconds_of_the_end_of_an_outage_although_the_server_first_refuses() {
+    for (is_lost, code) in [(false, 503), (false, 429), (true, 503), (true, 403)] {
+        let server = Server::default();
+        server.list(NODES, page("5", "", json!([node("a", "1", "")])));
+        let (_cluster, _nodes) = watched(&server, Cluster::nodes).await;
+        sleep(Duration::from_secs(20)).await;
+        if is_lost {
+            // A list is asked for while nothing answers.
+            server.state.lock().expired = Some("&resourceVersion=5&");
+            server.drop_watches(NODES);
+            settle().await;
+        }
+        server.state.lock().is_away = true;
+        server.drop_watches(NODES);
+        sleep(Duration::from_secs(60)).await;
+        server.state.lock().is_away = false;
+        server.state.lock().starts = Some(code);
+        sleep(Duration::from_secs(1)).await;
+        server.state.lock().starts = None;
+        server.list(NODES, page("50", "", json!([])));
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(server.state.lock().watches.len(), 1, "lost: {is_lost}, {code}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
