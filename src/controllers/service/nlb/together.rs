@@ -83,7 +83,7 @@ mod tests {
                 calls.lock().push(asked.clone());
                 tokio::time::sleep(CALL).await;
                 if fails {
-                    return Err(Fault::new("ListAsynJobs", FaultKind::Transient, "no"));
+                    return Err(Fault::new("jobs", FaultKind::Transient, "no"));
                 }
                 Ok(asked.into_iter().map(|id| (id, ())).collect::<BTreeMap<_, _>>())
             });
