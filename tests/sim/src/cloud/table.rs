@@ -1,6 +1,7 @@
 //! Objects by id, which are also found by the words that they carry: a name, a tag, an address, the id of another object.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::ops::{Bound, Deref, DerefMut};
 use std::sync::Arc;
 
@@ -18,18 +19,24 @@ pub trait Carries {
 }
 
 /// Objects by id. It can be used as the map that it is; earlier states of the account share it until it is changed.
-#[derive(Debug)]
 pub struct Table<V> {
     objects: Arc<BTreeMap<String, V>>,
     index: Mutex<Index>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Index {
     by_word: HashMap<String, BTreeSet<String>>,
     words: HashMap<String, Vec<String>>,
     /// The objects that may have other words by now; `None` for all of them.
     stale: Option<BTreeSet<String>>,
+}
+
+/// As the map that it is: what was looked for says nothing about the account.
+impl<V: fmt::Debug> fmt::Debug for Table<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.objects.fmt(f)
+    }
 }
 
 impl<V> Default for Table<V> {
