@@ -72,7 +72,8 @@ fn hidden_from(before: &str, line: &str) -> Option<usize> {
     let indent = line.len() - line.trim_start().len();
     let word = line[indent..].split(|c| !is_name(c)).next().unwrap_or_default();
     let names_secret = HIDDEN.iter().any(|name| line.contains(name) || section_above(before).ends_with(name));
-    let is_shown = is_header(line) || line.len() == indent || (is_open(word) && !names_secret);
+    let is_plain = is_open(word) && !names_secret && line.matches('=').count() < 2;
+    let is_shown = is_header(line) || line.len() == indent || is_plain;
     let after = |at: usize| line.len() - line[at + 1..].trim_start().len();
     (!is_shown).then(|| line.find('=').map_or(indent, after))
 }
@@ -122,6 +123,7 @@ mod tests {
             "cloud.credentials.access_key_secret = hunter2",
             "credentials = { access_key_id = \"a\", access_key_secret = \"hunter2\" }",
             "region = \"cn-hangzhou\" access_key_secret = \"hunter2\"",
+            "region = \"cn-hangzhou\" access_key_secert = \"hunter2\"",
             "access_key_secret = \"\"\"\nhunter2\n\"\"\"",
             "access_key_secret =\n  \"hunter2\"",
             "access_key_secret = [\n  \"hunter2\"",
