@@ -1,5 +1,5 @@
-//! Defects of the official controller with network load balancers, between the binary and the simulated worlds. The letters
-//! are those of a list of its defects; those that a plan alone can show are in `plan::nlb::tests::defects`.
+//! Defects of the official controller with network load balancers, between the binary and the simulated worlds. Those that a
+//! plan alone can show are in `plan::nlb::tests::defects`.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn servers_of(testbed: &Testbed, group: &str) -> usize {
     testbed.cloud.look(|account| account.nlb.groups.get(group).map_or(0, |group| group.servers.len()))
 }
 
-/// N22: what the API server refuses to say of a Service is no reason to give its load balancer up.
+/// What the API server refuses to say of a Service is no reason to give its load balancer up.
 #[tokio::test]
 async fn a_service_that_cannot_be_read_is_neither_cleaned_nor_forgotten() {
     let world = world(Duration::from_millis(100)).await;
@@ -63,7 +63,7 @@ async fn a_service_that_cannot_be_read_is_neither_cleaned_nor_forgotten() {
     finish(&world, ccm).await;
 }
 
-/// N23: the load balancer vanishes before its Service goes, a user's or one of ours.
+/// The load balancer vanishes before its Service goes, a user's or one of ours.
 #[tokio::test]
 async fn without_the_load_balancer_the_groups_still_go_with_the_service() {
     let world = world(Duration::from_millis(100)).await;
@@ -86,7 +86,7 @@ async fn without_the_load_balancer_the_groups_still_go_with_the_service() {
     finish(&world, ccm).await;
 }
 
-/// N27: backends of ours leave a group that the Service no longer names; those of the user stay in it.
+/// Backends of ours leave a group that the Service no longer names; those of the user stay in it.
 #[tokio::test]
 async fn backends_follow_to_another_named_group_and_leave_the_former_one() {
     let world = world(Duration::from_millis(100)).await;
@@ -129,7 +129,7 @@ async fn backends_follow_to_another_named_group_and_leave_the_former_one() {
     finish(&world, ccm).await;
 }
 
-/// N30: what a plan prints changes nothing, neither in the cloud nor on the Service.
+/// What a plan prints changes nothing, neither in the cloud nor on the Service.
 #[tokio::test]
 async fn a_plan_of_a_network_load_balancer_is_printed_and_writes_nothing() {
     let world = world(Duration::from_millis(100)).await;
@@ -143,7 +143,7 @@ async fn a_plan_of_a_network_load_balancer_is_printed_and_writes_nothing() {
     assert!(world.service("web")["metadata"]["finalizers"].is_null());
 }
 
-/// N33: the finalizer stays until the status is cleared, and nothing is written where nothing differs.
+/// The finalizer stays until the status is cleared, and nothing is written where nothing differs.
 #[tokio::test]
 async fn a_service_is_let_go_only_once_its_status_is_cleared() {
     let world = world(Duration::from_millis(100)).await;
@@ -170,7 +170,7 @@ async fn a_service_is_let_go_only_once_its_status_is_cleared() {
     finish(&world, ccm).await;
 }
 
-/// N34: load balancers that are being made keep no worker.
+/// Load balancers that are being made keep no worker.
 #[tokio::test]
 async fn backends_follow_while_more_load_balancers_are_being_made_than_there_are_workers() {
     let world = world(Duration::from_millis(100)).await;
@@ -189,7 +189,7 @@ async fn backends_follow_while_more_load_balancers_are_being_made_than_there_are
     finish(&world, ccm).await;
 }
 
-/// N37: the answer of each creation is lost once, and nothing is made twice.
+/// The answer of each creation is lost once, and nothing is made twice.
 #[tokio::test]
 async fn a_creation_whose_answer_is_lost_makes_one_of_each() {
     let world = world(Duration::from_millis(100)).await;
@@ -211,7 +211,7 @@ async fn a_creation_whose_answer_is_lost_makes_one_of_each() {
     finish(&world, ccm).await;
 }
 
-/// N41: endpoints are followed from what is watched, without a question to the API server.
+/// Endpoints are followed from what is watched, without a question to the API server.
 #[tokio::test]
 async fn endpoints_are_followed_without_asking_the_api_server() {
     let world = world(Duration::from_millis(100)).await;
@@ -256,7 +256,7 @@ async fn of_a_job_that_fails_only_the_backend_to_blame_is_left_out() {
     finish(&world, ccm).await;
 }
 
-/// N9: what the cloud took is not there yet, and can still fail.
+/// What the cloud took is not there yet, and can still fail.
 #[tokio::test]
 async fn a_pod_is_ready_only_once_the_job_that_adds_it_has_succeeded() {
     let world = world(Duration::from_millis(100)).await;

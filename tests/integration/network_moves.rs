@@ -148,7 +148,7 @@ async fn a_classic_load_balancer_serves_with_backends_that_follow_until_a_networ
     delete(&world, ccm).await;
 }
 
-/// N24: no load balancer is left behind without an owner.
+/// No load balancer is left behind without an owner.
 #[tokio::test]
 async fn a_network_load_balancer_serves_until_a_classic_one_does_and_goes_with_its_groups() {
     let world = World::new(&["service", "nlb"], CHOICE).await;

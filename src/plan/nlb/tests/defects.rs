@@ -1,5 +1,4 @@
-//! What the official controller gets wrong, as far as it is decided here. Each test names the defect in its doc line, by the
-//! number under which the reference of its behaviour lists it.
+//! Defects of the official controller with network load balancers, as far as planning decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +28,6 @@ fn foreign_listener(cloud: &mut Cloud, port: u16) {
     cloud.observed.listeners.as_mut().unwrap().insert(key, Box::new(listener));
 }
 
-/// N1
 fn protections(instance: &ObservedInstance) -> [&str; 2] {
     [InstanceField::DeleteProtection, InstanceField::ModificationProtection].map(|field| instance.fields.text(field))
 }
@@ -83,7 +81,6 @@ fn a_users_listener_on_a_wanted_port_is_overridden_and_one_of_another_service_is
     assert_eq!(desired(&world).needs(&unread).named_groups, ["sgp-user"], "whose it is, decides");
 }
 
-/// N2
 #[test]
 fn a_load_balancer_that_is_kept_keeps_listeners_and_groups_and_loses_protections_and_marks() {
     let world = world(&[]);
@@ -99,7 +96,6 @@ fn a_load_balancer_that_is_kept_keeps_listeners_and_groups_and_loses_protections
     assert!(cloud.observed.group_details.values().all(|details| details.tags.is_empty()));
 }
 
-/// N3
 #[test]
 fn a_port_that_goes_from_a_live_service_that_is_preserved_takes_its_group_with_it() {
     let two = world(&[("preserve-lb-on-delete", "true")]);
@@ -109,7 +105,6 @@ fn a_port_that_goes_from_a_live_service_that_is_preserved_takes_its_group_with_i
     assert_eq!(cloud.observed.groups.len(), 1);
 }
 
-/// N5 and N7
 #[test]
 fn source_ranges_are_in_force_before_anybody_can_connect() {
     let mut world = world(&[]);
@@ -125,7 +120,6 @@ fn source_ranges_are_in_force_before_anybody_can_connect() {
     assert!(steps.len() <= 7, "{plan}");
 }
 
-/// N7
 #[test]
 fn ranges_of_both_families_drop_both_and_those_of_ipv6_need_an_address() {
     let mut dual = world(&[("ip-version", "DualStack")]);
@@ -140,7 +134,6 @@ fn ranges_of_both_families_drop_both_and_those_of_ipv6_need_an_address() {
     assert!(wanted.warnings.iter().any(|warning| warning.to_string().contains("fd00::/8")), "{:?}", wanted.warnings);
 }
 
-/// N6
 #[test]
 fn security_groups_of_users_are_never_left_without_an_annotation() {
     let mut world = world(&[]);
@@ -154,7 +147,6 @@ fn security_groups_of_users_are_never_left_without_an_annotation() {
     assert_eq!(cloud.observed.security_groups, Some(Vec::new()), "ours is deleted after it was left");
 }
 
-/// N4 and N8
 #[test]
 fn ranges_that_cannot_be_kept_are_a_problem_and_no_listener_is_made() {
     let mut world = world(&[]);
@@ -168,7 +160,6 @@ fn ranges_that_cannot_be_kept_are_a_problem_and_no_listener_is_made() {
     assert_eq!(lines(&plan), [""; 0]);
 }
 
-/// N5
 #[test]
 fn a_second_security_group_of_a_creation_whose_answer_was_lost_goes() {
     let mut world = world(&[]);
@@ -194,7 +185,6 @@ fn a_second_security_group_of_a_creation_whose_answer_was_lost_goes() {
     in_use(&cloud);
 }
 
-/// N11
 #[test]
 fn a_listener_moves_to_another_group_only_once_that_is_filled() {
     let mut cloud = served(&world(&[]));
@@ -206,7 +196,6 @@ fn a_listener_moves_to_another_group_only_once_that_is_filled() {
     assert!(at("set listener") < at("delete group"), "{plan}");
 }
 
-/// N11 and N12
 #[test]
 fn what_relies_on_a_job_waits_for_it() {
     let world = world(&[]);
@@ -227,7 +216,6 @@ fn what_relies_on_a_job_waits_for_it() {
     assert!(!waits(&cloud, 3));
 }
 
-/// N12
 #[test]
 fn a_listener_on_the_port_of_another_waits_until_that_is_deleted() {
     let mut cloud = served(&world(&[]));
@@ -242,7 +230,6 @@ fn a_listener_on_the_port_of_another_waits_until_that_is_deleted() {
     assert!(cloud.observed.must_wait(&plan.steps[create]));
 }
 
-/// N14
 #[test]
 fn zones_are_compared_both_ways() {
     let mut cloud = served(&world(&[]));
@@ -256,7 +243,6 @@ fn zones_are_compared_both_ways() {
     assert!(lines(&plan).is_empty() && plan.problems.len() == 1, "what a zone has is fixed: {plan}");
 }
 
-/// N15
 #[test]
 fn a_load_balancer_that_becomes_public_takes_the_users_elastic_addresses() {
     let mut cloud = served(&world(&[("address-type", "intranet")]));
@@ -274,7 +260,6 @@ fn a_load_balancer_that_becomes_public_takes_the_users_elastic_addresses() {
     assert_eq!(diff(&desired(&public), &cloud.observed).steps, []);
 }
 
-/// N16 and N17
 #[test]
 fn a_group_of_another_kind_is_another_group() {
     let instance = world(&[]);
@@ -297,7 +282,6 @@ fn a_group_of_another_kind_is_another_group() {
     assert_eq!(cloud.observed.groups.len(), 1, "without the annotation, it is the default again");
 }
 
-/// N18 and N19
 #[test]
 fn a_users_backend_on_the_same_node_neither_hides_ours_nor_is_taken() {
     let world = world(&[("id", "nlb-user"), ("vgroup-port", "sgp-user:80")]);
@@ -311,7 +295,6 @@ fn a_users_backend_on_the_same_node_neither_hides_ours_nor_is_taken() {
     assert!(plan.notes.iter().any(|note| note.contains("i-2:30080")), "{plan}");
 }
 
-/// N20
 #[test]
 fn nodes_attached_by_address_are_there_once_with_the_number_of_their_pods() {
     let mut world = world(&[("server-group-type", "ip")]);
@@ -327,7 +310,6 @@ fn nodes_attached_by_address_are_there_once_with_the_number_of_their_pods() {
     assert_eq!(weights, [2, 1]);
 }
 
-/// N21
 #[test]
 fn a_listener_follows_its_group_when_that_is_made_again() {
     let world = world(&[]);
@@ -338,7 +320,6 @@ fn a_listener_follows_its_group_when_that_is_made_again() {
     assert!(steps.last().unwrap().starts_with("set listener 80/TCP"), "{steps:?}");
 }
 
-/// N25
 #[test]
 fn delete_protection_is_restored_as_marks_are() {
     let mut cloud = served(&world(&[("delete-protection", "off"), ("modification-protection", "NonProtection")]));
@@ -374,7 +355,6 @@ fn defaults_of_the_configuration_change_nothing_that_exists() {
     }
 }
 
-/// N28
 #[test]
 fn each_protocol_gets_only_what_it_has() {
     let tls = world(&[("protocol-port", "tcpssl:443"), ("cert-id", "cert-1"), ("idle-timeout", "300")]);
@@ -389,7 +369,6 @@ fn each_protocol_gets_only_what_it_has() {
     assert_eq!((&*spec[&GroupField::Protocol], &*spec[&GroupField::PreserveClientIp]), ("TCP", "false"));
 }
 
-/// N28
 #[test]
 fn a_group_behind_tls_that_was_made_with_the_listeners_protocol_stays() {
     let world = world(&[("protocol-port", "tcpssl:80"), ("cert-id", "cert-1")]);
@@ -400,7 +379,6 @@ fn a_group_behind_tls_that_was_made_with_the_listeners_protocol_stays() {
     assert_eq!(lines(&diff(&desired(&world), &cloud.observed)), [""; 0]);
 }
 
-/// N29
 #[test]
 fn draining_has_a_timeout_and_a_range_of_ports_a_port_for_its_health_checks() {
     let drain = desired(&world(&[("connection-drain", "on")]));
@@ -415,7 +393,6 @@ fn draining_has_a_timeout_and_a_range_of_ports_a_port_for_its_health_checks() {
     assert_eq!(desired(&named).problems.iter().count(), 1);
 }
 
-/// N31
 #[test]
 fn public_load_balancers_can_be_switched_off_and_still_be_deleted() {
     let mut world = world(&[]);
@@ -426,7 +403,6 @@ fn public_load_balancers_can_be_switched_off_and_still_be_deleted() {
     assert_eq!(cloud.observed.instance, None);
 }
 
-/// N32
 #[test]
 fn what_the_cloud_does_not_say_is_its_default() {
     let world = world(&[("connection-drain", "off"), ("health-check-flag", "on"), ("preserve-client-ip", "on")]);
@@ -437,7 +413,6 @@ fn what_the_cloud_does_not_say_is_its_default() {
     assert_eq!(lines(&diff(&desired(&world), &cloud.observed)), [""; 0]);
 }
 
-/// N35
 #[test]
 fn a_certificate_that_becomes_the_default_one_is_not_added_beside_it() {
     let tls =
@@ -448,7 +423,6 @@ fn a_certificate_that_becomes_the_default_one_is_not_added_beside_it() {
     assert_eq!(diff(&desired(&tls("cert-2", "cert-3")), &cloud.observed).steps, []);
 }
 
-/// N35
 #[test]
 fn the_default_certificate_of_a_new_listener_is_no_additional_one() {
     let tls = [("protocol-port", "tcpssl:80"), ("cert-id", "cert-1"), ("additional-cert-ids", "cert-1,cert-2")];
@@ -460,7 +434,6 @@ fn the_default_certificate_of_a_new_listener_is_no_additional_one() {
     assert_eq!(added.collect::<Vec<_>>(), [["cert-2"]]);
 }
 
-/// N38
 #[test]
 fn a_service_whose_named_group_is_gone_can_be_deleted() {
     let world = world(&[("id", "nlb-user"), ("vgroup-port", "sgp-gone:80,broken")]);
@@ -469,7 +442,6 @@ fn a_service_whose_named_group_is_gone_can_be_deleted() {
     assert_eq!(remove(&world, &departure, &mut cloud).problems, []);
 }
 
-/// N38
 #[test]
 fn a_named_group_is_looked_up_when_the_service_goes_since_backends_of_ours_can_be_in_it() {
     let world = world(&[("id", "nlb-user"), ("vgroup-port", "sgp-user:80, broken,:81")]);
@@ -497,7 +469,6 @@ fn groups_of_a_users_load_balancer_that_may_not_be_used_get_no_backends() {
     assert!(steps(&world, &cloud) > 0, "it serves already");
 }
 
-/// N39
 #[test]
 fn a_listener_of_ours_goes_with_its_group_even_if_listeners_are_no_longer_managed() {
     let world = world(&[("id", "nlb-user"), ("force-override-listeners", "true")]);
@@ -508,7 +479,6 @@ fn a_listener_of_ours_goes_with_its_group_even_if_listeners_are_no_longer_manage
     assert_eq!((cloud.listeners(), cloud.observed.groups.len()), (vec!["9000/TCP".to_owned()], 1), "{plan}");
 }
 
-/// N39
 #[test]
 fn listeners_of_ours_on_a_load_balancer_that_the_service_no_longer_names_go_with_their_group() {
     let world = world(&[("id", "nlb-user"), ("force-override-listeners", "true")]);
@@ -543,7 +513,6 @@ fn listeners_of_ours_on_a_load_balancer_that_the_service_no_longer_names_go_with
     assert!(plan.steps.iter().find(deletes).unwrap().needs.contains(target), "the cloud would refuse it: {plan}");
 }
 
-/// N40
 #[test]
 fn nothing_is_taken_out_of_a_group_while_an_addition_to_it_is_refused() {
     let backend = Backend { key: BackendKey::ecs("i-1", 80), weight: 100, description: "".into() };
@@ -552,7 +521,6 @@ fn nothing_is_taken_out_of_a_group_while_an_addition_to_it_is_refused() {
     assert_eq!(add.refused_backends(), RefusedBackends::OneAddition);
 }
 
-/// N10
 #[test]
 fn one_write_at_a_time_changes_a_load_balancer_or_a_group() {
     let mut cloud = served(&world(&[("address-type", "intranet")]));
@@ -578,7 +546,6 @@ fn one_write_at_a_time_changes_a_load_balancer_or_a_group() {
     assert!(cloud.observed.must_wait(at("set group")), "{plan}");
 }
 
-/// N13
 #[test]
 fn what_cannot_be_said_when_a_load_balancer_is_made_is_said_once() {
     let mut all = world(&[("security-group-ids", "sg-a"), ("cross-zone-enabled", "off"), ("ip-version", "dualstack")]);
@@ -593,7 +560,6 @@ fn what_cannot_be_said_when_a_load_balancer_is_made_is_said_once() {
     served(&all);
 }
 
-/// N26
 #[test]
 fn of_hundreds_of_backends_each_pod_is_told() {
     use crate::plan::service::gates::{Registration, conditions, gate_of};
@@ -632,7 +598,6 @@ fn of_hundreds_of_backends_each_pod_is_told() {
     assert_eq!(told.iter().filter(|condition| condition.registered).count(), 130);
 }
 
-/// N27
 #[test]
 fn backends_of_ours_leave_a_group_that_is_no_longer_named_and_two_ports_share_one() {
     let before = world(&[("id", "nlb-user"), ("vgroup-port", "sgp-user:80,sgp-user:443")]);
@@ -651,7 +616,6 @@ fn backends_of_ours_leave_a_group_that_is_no_longer_named_and_two_ports_share_on
     assert_eq!((count(&cloud, "sgp-user"), count(&cloud, "sgp-second")), (1, 4));
 }
 
-/// N36
 #[test]
 fn a_load_balancer_that_goes_or_could_not_be_made_is_not_worked_on() {
     let world = world(&[("name", "other")]);
