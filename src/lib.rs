@@ -1,7 +1,7 @@
 //! A cloud controller manager for Kubernetes and OpenShift clusters on Alibaba Cloud.
 //!
 //! One process keeps two systems in agreement: a Kubernetes API server and Alibaba Cloud. Every controller takes the same five
-//! steps in this order:
+//! steps in this order. For Services, desire comes before observe, since the desired state decides what must be read:
 //!
 //! ```text
 //! observe (reads) -> desire (pure) -> plan (pure) -> execute (writes, fenced) -> report (events, metrics, logs)
@@ -9,8 +9,9 @@
 //!
 //! # Reading order
 //!
-//! 1. [`plan`]: the decisions. [`plan::inputs`] is what the cluster shows; [`plan::node`], [`plan::route`], [`plan::volume`],
-//!    [`plan::service`] and [`plan::clb`] turn it, and what the cloud shows, into operations.
+//! 1. [`plan`]: the decisions. [`plan::inputs`] is what the cluster shows; [`plan::node`], [`plan::route`], [`plan::volume`] and
+//!    [`plan::pvtz`] turn it, and what the cloud shows, into operations. So does [`plan::service`] for load balancers, with
+//!    [`plan::clb`] and [`plan::nlb`] for what differs between the products.
 //! 2. [`controllers`]: the loops. [`controllers::registry`] has one row per controller: start there to add one.
 //!    [`controllers::batch`] reconciles sets (nodes, routes, volumes, records), [`controllers::workqueue`] single objects
 //!    (Services).

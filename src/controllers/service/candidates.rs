@@ -54,8 +54,8 @@ impl CandidatePool {
         self.kept.lock().forget(key);
     }
 
-    /// Services for which a node became another candidate since this was last asked: those that use every node or have a pod on
-    /// it, and those that have no load balancer yet, as `is_made` says.
+    /// The Services whose candidates a node has changed since the last call. A Service is among them if it uses every node, has
+    /// a pod on that node, or has no load balancer yet, as `is_made` says.
     pub(super) fn concerned(&self, is_made: impl Fn(&ObjectKey) -> bool) -> Vec<ObjectKey> {
         let mut kept = self.kept.lock();
         kept.update(&self.views.nodes.store);

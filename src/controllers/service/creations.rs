@@ -1,12 +1,12 @@
-//! Creations whose outcome is not certain yet, of one Service.
+//! The recent creations of one Service, some of them with an uncertain outcome.
 //!
-//! Only the creation of a load balancer has a token by which the cloud makes it once. Anything else could be made twice from a
-//! stale list, or be left behind by a replica that was killed. So:
+//! Only the creation of a load balancer has a token by which the cloud makes one object for several calls. A stale list could
+//! make this process create any other object twice, and a replica that was killed could leave one behind. So:
 //!
-//! - What was made a short while ago is asked for by its id where a list does not show it ([`Creations::made`]).
-//! - What was perhaps made, by a call whose answer was lost, is made again only after [`WAIT`] ([`Creations::first_to_wait`]).
-//! - Where more may exist than is known, the load balancer is read whole once more after [`SETTLED`], when lists show it, and
-//!   at last after [`LISTS_CATCH_UP`], as some are later ([`Creations::read_again_in`]).
+//! - If a list lacks an object that this process made recently, the process reads the object by its id ([`Creations::made`]).
+//! - If the answer to a creation was lost, this process repeats the creation only after [`WAIT`] ([`Creations::first_to_wait`]).
+//! - If more objects may exist than this process knows, it reads the load balancer whole once more after [`SETTLED`], when most
+//!   lists show them, and a last time after [`LISTS_CATCH_UP`] ([`Creations::read_again_in`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

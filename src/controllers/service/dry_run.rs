@@ -1,4 +1,4 @@
-//! What the engine prepares, printed instead of carried out: for the commands `plan` and `explain`.
+//! Prints the plan that the engine would execute, for the commands `plan` and `explain`.
 
 use std::fmt::Display;
 use std::sync::Arc;

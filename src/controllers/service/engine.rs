@@ -209,7 +209,7 @@ impl<P: Product> Engine<P> {
         }
     }
 
-    /// These Services changed: as far as they have a load balancer, it is read before those of others.
+    /// Notes that these Services changed. The engine reads the load balancers of such Services before those of others.
     pub(super) fn put_ahead<'a>(&self, changed: impl IntoIterator<Item = &'a ObjectKey>) {
         let store = &self.preparer.views.services.store;
         let has_one = |key: &&ObjectKey| store.get(key).is_some_and(|service| P::KIND.had_one(&service));

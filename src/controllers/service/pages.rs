@@ -1,5 +1,5 @@
-//! List pages before single reads, where many load balancers are due at once: after a start, at a drift check, when a
-//! namespace is deleted.
+//! One list instead of a read for each load balancer, where many must be read at about the same time: after a start, at a drift
+//! check, and when a namespace is deleted.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -86,8 +86,8 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// Lists load balancers, without their parts.
     fn list(&self, by: ListedBy<'_>) -> impl Future<Output = Result<Vec<Self::Observed>, Fault>> + Send;
 
-    /// Reads what a diff needs and was not read yet; what no list shows is taken from `known`, if that is given. A failed read
-    /// does not affect the others.
+    /// Reads the parts that a diff needs and that were not read yet. With `known`, it copies from there the parts that no list
+    /// shows. A failed read does not affect the others.
     fn complete(
         &self,
         goal: &Goal<Self::Model>,

@@ -1,13 +1,12 @@
-//! Backends that the cloud refused, of one Service.
+//! The backends of one Service that the cloud refused.
 //!
-//! A batch that is refused is tried in parts until it is known which backends are to blame. Those are left out of plans for a
-//! while. Then each is tried by itself, so that it holds up no other. So are backends on servers that the cloud refused for
-//! another Service: it may refuse them here, too, though a load balancer elsewhere proves nothing. How many of these calls may
-//! be refused is limited ([`RefusalBudget`]), except where a group has no other backend.
+//! The executor divides a refused batch until it knows which backends are to blame. Plans leave these backends out for a while.
+//! Then a plan adds each of them with a call of its own, so that it holds up no other backend. It does the same with servers
+//! that the cloud refused for another Service: the cloud may refuse them here, too. [`RefusalBudget`] limits how many of these
+//! calls may be refused. A group without any backend is exempt from the limit.
 //!
-//! Where the cloud takes a batch and fails to add it afterwards, the halves are tried in later runs, as each is a job of its
-//! own. Nothing is taken out of a group of which a backend is left out, if what it replaces would be lost; a group that holds a
-//! backend that is wanted is not emptied by it ([`stocked`]).
+//! If the cloud accepts a batch and its job fails, later runs add the halves, as each is a job of its own. A group that lacks a
+//! wanted backend keeps the backends that this one replaces, unless the group holds another wanted backend ([`stocked`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -310,7 +309,6 @@ mod tests {
         assert_eq!(tried(&mut refusals, &["a"], &[], 9), Vec::<Vec<String>>::new());
     }
 
-    /// N40
     #[tokio::test(start_paused = true)]
     async fn the_group_of_a_network_load_balancer_that_lacks_a_refused_backend_is_not_emptied() {
         let mut refusals = Refusals::default();

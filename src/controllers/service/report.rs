@@ -487,7 +487,7 @@ impl ServiceReporter {
         self.warning(service, "FailedSetEIPAddress", message);
     }
 
-    /// The load balancer is in sync; `done` is what it took.
+    /// Reports that the load balancer is in sync; `done` are the steps of the plan.
     pub(super) fn ensured(&self, service: &ServiceView, id: &str, done: &[String]) {
         let steps = if done.is_empty() { String::new() } else { format!(": {}", done.join("; ")) };
         info!(load_balancer = id, "ensured");
@@ -532,7 +532,7 @@ impl ServiceReporter {
         self.warning(service, "LoadBalancerLeft", message);
     }
 
-    /// Everything of the Service is removed.
+    /// Reports that the controller removed everything that it had made for the Service; `done` are the steps of the plan.
     pub(super) fn cleaned(&self, service: &ServiceView, done: &[String]) {
         let steps =
             if done.is_empty() { "; there was nothing to remove".to_owned() } else { format!(": {}", done.join("; ")) };
