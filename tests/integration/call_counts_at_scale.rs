@@ -467,6 +467,28 @@ fn the_deletion_of_a_network_load_balancer_takes_eight_calls_and_lists_answer_fo
     }
 }
 
+/// One is read by itself; of many, those that are looked at during a call share the next one.
+#[test]
+fn one_list_answers_for_network_load_balancers_that_are_being_made_together() {
+    const LOOKS: [&str; 3] = ["GetLoadBalancerAttribute", "ListLoadBalancers", "ListAsynJobs"];
+    for (services, expected) in [(1, [6, 3, 4]), (60, [24, 160, 49])] {
+        let (looks, log) = on_a_clock_of_its_own(0, async {
+            let testbed = exposed_network(services).await;
+            testbed.cloud.dials(|dials| {
+                (dials.latency, dials.nlb_creation_time) = (Duration::from_millis(200), Duration::from_secs(20));
+                dials.nlb_job_time = Duration::from_millis(700);
+            });
+            forget(&testbed);
+            let _product = start_nlb(&testbed);
+            tokio::time::sleep(HOUR / 2).await;
+            let calls = calls(&testbed);
+            assert_eq!(calls["CreateListener"], services);
+            LOOKS.map(|action| calls.get(action).copied().unwrap_or_default())
+        });
+        assert_eq!(looks, expected, "{log}");
+    }
+}
+
 #[test]
 fn a_second_network_load_balancer_with_the_mark_of_a_service_goes_with_the_first() {
     let ((calls, left), log) = on_a_clock_of_its_own(0, async {
