@@ -11,7 +11,6 @@ use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::cli::{KubeletArgs, KubeletOutput, NodeNameSource};
 use crate::config::checked::Endpoints;
 use crate::plan::provider_id::ProviderId;
-use crate::plan::service::annotations::values::is_host_name;
 
 /// Backoff between tries: doubled up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -81,8 +80,18 @@ async fn retry(
 
 /// Kubelets lower the case themselves; other letters would be refused by the API server.
 fn node_name(value: String) -> Result<String, CommandError> {
-    let name = Some(value.to_ascii_lowercase()).filter(|name| is_host_name(name));
-    name.ok_or_else(|| unusable("hostname", &value, "the name of a node; choose another --host-name"))
+    let name = value.to_ascii_lowercase();
+    let part = |part: &str| {
+        let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        part.chars().all(inside) && ends(part.chars().next()) && ends(part.chars().next_back())
+    };
+    // Kubernetes limits the length of the whole name only. Source: `IsDNS1123Subdomain`.
+    if name.len() <= 253 && name.split('.').all(part) {
+        Ok(name)
+    } else {
+        Err(unusable("hostname", &value, "the name of a node; choose another --host-name"))
+    }
 }
 
 impl Identity {
@@ -130,6 +139,7 @@ mod tests {
     fn a_name_that_the_api_server_would_refuse_is_refused_here() {
         assert_eq!(node_name("iZbp1ABCz".into()).unwrap(), "izbp1abcz");
         assert_eq!(node_name("a.b-c.d".into()).unwrap(), "a.b-c.d");
+        assert_eq!(node_name("a".repeat(64)).unwrap(), "a".repeat(64));
         for name in ["my_host", "-a", "a-", "a..b", "", &"a".repeat(254)] {
             let error = node_name(name.into()).unwrap_err().0;
             assert!(error.contains("--host-name"), "{error}");

@@ -375,7 +375,7 @@ fn is_load_balancer_name(given: &str) -> bool {
 }
 
 /// Labels of small letters, digits and dashes, as in RFC 1123; the API server refuses anything else.
-pub(crate) fn is_host_name(given: &str) -> bool {
+fn is_host_name(given: &str) -> bool {
     let is_label = |label: &str| {
         let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         (1..=63).contains(&label.len()) && label.bytes().all(inside) && !label.starts_with('-') && !label.ends_with('-')
