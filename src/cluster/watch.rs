@@ -48,7 +48,8 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 const LASTING: Duration = Duration::from_secs(10);
 const FIRST_DELAY: Duration = Duration::from_millis(300);
 const LONGEST_DELAY: Duration = Duration::from_secs(15);
-/// The pause where nothing answers, so that a restart of the API server delays no change by more: nothing is there to spare.
+/// The longest pause while no API server answers, so that its restart delays no change by more. There is none to protect from
+/// requests.
 const UNREACHED: Duration = Duration::from_millis(500);
 
 /// A collection of objects at the API server, and where they go.

@@ -50,9 +50,9 @@ impl<'a> Checker<'a> {
         let mut misfits = Vec::new();
         let value = fit(&mut KeyPath::new(), Some(Shape::root()), &self.layers.root, &mut misfits)?;
         for misfit in misfits {
-            self.add(&misfit.path, misfit.is_key, misfit.message, misfit.help);
-            if misfit.is_placeholder && self.source.purpose == ConfigPurpose::Manifests {
-                self.problems.pop();
+            match misfit.is_placeholder && self.source.purpose == ConfigPurpose::Manifests {
+                true => self.mark_broken(&misfit.path),
+                false => self.add(&misfit.path, misfit.is_key, misfit.message, misfit.help),
             }
         }
         match value.deserialize() {
@@ -140,11 +140,15 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn add(&mut self, path: &[String], is_key: bool, message: String, help: Option<String>) {
+    fn mark_broken(&mut self, path: &[String]) {
         self.broken.insert(path.to_vec());
         if is_item(path) {
             self.broken.insert(path[..path.len() - 1].to_vec());
         }
+    }
+
+    fn add(&mut self, path: &[String], is_key: bool, message: String, help: Option<String>) {
+        self.mark_broken(path);
         self.push(Some(join(path)), message, help, |this| this.place(path, is_key));
     }
 

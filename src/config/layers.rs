@@ -187,7 +187,7 @@ fn locate(table: &DeTable<'_>, path: &[String]) -> Option<(Range<usize>, Range<u
     Some((key, value.span()))
 }
 
-/// Values of keys that hold secrets, and of keys that there are not: they can be a misspelled key's.
+/// Spans of the values that may be secret: those of secret keys, and those of unknown keys, which can be misspelled secret keys.
 fn secret_spans(table: &DeTable<'_>, shape: Option<Shape>, is_secret: bool) -> Vec<Range<usize>> {
     let spans = table.iter().flat_map(|(key, value)| {
         let name = key.get_ref().as_ref();

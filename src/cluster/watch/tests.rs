@@ -29,7 +29,7 @@ struct State {
     watch_fails: Option<u16>,
     /// No request is answered.
     is_away: bool,
-    /// Every request is answered so: the server starts.
+    /// Every request is answered with this code, as by a server that is starting.
     starts: Option<u16>,
     /// Watches with this in their query are refused with 410.
     expired: Option<&'static str>,

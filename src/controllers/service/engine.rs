@@ -109,7 +109,8 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         P::options(&self.context.config.borrow()).concurrency
     }
 
-    /// If a Service is served, a change is probably one of its backends. Those that are being made come after them.
+    /// A change of a Service that is served is probably one of its backends. A Service whose load balancer is being made comes
+    /// later.
     fn is_urgent(&self, key: &ObjectKey) -> bool {
         self.preparer.states.serves(key) || self.preparer.states.is_ahead(key)
     }

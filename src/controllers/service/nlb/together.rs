@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::alibaba::Fault;
 
-/// The latest answer about things of one kind, by id. Those who ask during a call share the next one, and its fault.
+/// The latest answer about things of one kind, by id. Callers that ask during a call share the next one, and its fault.
 #[derive(Debug)]
 pub(super) struct Together<T> {
     /// Ids that the next call asks for.
@@ -30,7 +30,8 @@ impl<T> Default for Together<T> {
 }
 
 impl<T: Clone> Together<T> {
-    /// What `call` finds under these ids, and under those of others. It begins after this was asked for.
+    /// Makes a call for these ids and those of other callers, or waits for one that began later than this function. Returns
+    /// everything that the call found.
     ///
     /// # Errors
     /// Those of the call.
@@ -50,7 +51,7 @@ impl<T: Clone> Together<T> {
             return answer.found.clone();
         }
         let mut asked = std::mem::take(&mut *self.wanted.lock());
-        // Whoever took them before may have been stopped.
+        // A caller that was cancelled may have taken these ids without an answer.
         asked.extend(ids.iter().cloned());
         let began = Instant::now();
         let found = call(asked.iter().cloned().collect()).await;
