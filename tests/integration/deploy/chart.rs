@@ -109,15 +109,14 @@ pub(super) fn workload(objects: &Objects) -> &Value {
     objects.iter().find(|(name, _)| name.starts_with("D")).map(|(_, object)| object).unwrap()
 }
 
-/// The arguments and variables of the installed program after `run`, with the files that they name in `folder`.
-fn here(objects: &Objects, folder: &Path) -> (Vec<String>, Vec<(String, String)>) {
+/// The arguments and variables of an installed container, with the files that they name in `folder`.
+fn here(objects: &Objects, container: &Value, folder: &Path) -> (Vec<String>, Vec<(String, String)>) {
     let config = &objects["ConfigMap/alicloud-ccm"]["data"]["alicloud-ccm.toml"];
     furnish(folder);
     std::fs::write(folder.join("alicloud-ccm.toml"), config.as_str().unwrap()).unwrap();
-    let container = &workload(objects)["spec"]["template"]["spec"]["containers"][0];
     let folder = folder.to_str().unwrap();
     let here = |text: &str| text.replace("/etc/alicloud-ccm-tls", folder).replace("/etc/alicloud-ccm", folder);
-    let arguments = texts(&container["args"]).into_iter().skip(1).map(here).collect();
+    let arguments = texts(&container["args"]).into_iter().map(here).collect();
     (arguments, variables(container).into_iter().map(|(name, value)| (name, here(&value))).collect())
 }
 
@@ -133,7 +132,9 @@ fn roles_and_arguments_are_what_the_program_asks_for() {
         let Some(made) = template(&values, namespace) else { return };
         let objects = made.unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let (mut arguments, variables) = here(&objects, folder.path());
+        let container = &workload(&objects)["spec"]["template"]["spec"]["containers"][0];
+        let (mut arguments, variables) = here(&objects, container, folder.path());
+        assert_eq!(arguments.remove(0), "run");
         let run = |command: &str, arguments: &[String]| {
             let words: Vec<_> = [command].into_iter().chain(arguments.iter().map(String::as_str)).collect();
             let (right, said) = binary_with(&words, &variables);
@@ -149,6 +150,36 @@ fn roles_and_arguments_are_what_the_program_asks_for() {
         for binding in ["ClusterRoleBinding/system:alicloud-ccm", "RoleBinding/alicloud-ccm"] {
             assert_eq!(objects[binding]["subjects"], printed[binding]["subjects"], "{binding}");
             assert_eq!(objects[binding]["roleRef"], printed[binding]["roleRef"], "{binding}");
+        }
+    }
+}
+
+/// `helm test`, with the binary in place of the image: it judges what is installed, and nobody takes its pod for a replica.
+#[test]
+fn the_test_of_the_chart_passes_for_a_configuration_without_problems_alone() {
+    for (mut values, namespace) in combinations() {
+        for cluster_id in ["one", "change-me"] {
+            values["config"] =
+                json!(values["config"].as_str().unwrap().replace("\"one\"", &format!("\"{cluster_id}\"")));
+            let Some(made) = template(&values, namespace) else { return };
+            let objects = made.unwrap();
+            let pod = &objects["Pod/alicloud-ccm-check"];
+            let container = &pod["spec"]["containers"][0];
+            let folder = tempfile::tempdir().unwrap();
+            let (arguments, variables) = here(&objects, container, folder.path());
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let (is_right, said) = binary_with(&arguments, &variables);
+            assert_eq!(is_right, cluster_id == "one", "{said}\n{values}");
+            assert_eq!(said.contains("cluster_id"), !is_right, "{said}");
+
+            let installed = &workload(&objects)["spec"];
+            let running = &installed["template"]["spec"];
+            assert_eq!(pod["spec"]["volumes"], running["volumes"]);
+            assert_eq!(container["volumeMounts"], running["containers"][0]["volumeMounts"]);
+            assert_eq!(self::variables(container), self::variables(&running["containers"][0]));
+            let selector = installed["selector"]["matchLabels"].as_object().unwrap();
+            let is_selected = selector.iter().all(|(key, value)| pod["metadata"]["labels"][key] == *value);
+            assert!(!is_selected, "a DaemonSet would take it for a replica, and end it: {}", pod["metadata"]);
         }
     }
 }
