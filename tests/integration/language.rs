@@ -102,7 +102,7 @@ fn sentences_and_cells_are_short() {
 #[test]
 fn every_page_names_its_reader_and_its_next_page() {
     let mut without = Vec::new();
-    let is_on_a_shelf = |page: &Path| page.components().count() > 2 && !page.ends_with("README.md");
+    let is_on_a_shelf = |page: &Path| page.components().count() > if page.starts_with("docs/zh") { 3 } else { 2 };
     for page in pages(&["docs"]).iter().filter(|page| is_on_a_shelf(page)) {
         let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
         let (reader, next) =
