@@ -203,3 +203,18 @@ fn the_picture_of_the_status_page_has_its_sections() {
     let drawn: Vec<&str> = drawn.map(|line| line.split('|').nth(1).unwrap().trim()).collect();
     assert_eq!(drawn, sections);
 }
+
+/// The picture of who talks to whom has writes to each product of the cloud that the table of actions writes to.
+#[test]
+fn the_picture_of_who_talks_to_whom_has_the_writes() {
+    let actions = include_str!("../../src/alibaba/actions.rs");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures/who-talks-to-whom.txt");
+    let picture = std::fs::read_to_string(path).unwrap();
+    for (product, arrow) in
+        [("Ecs", "ccm ecs"), ("Vpc", "ccm vpc"), ("Slb", "writes balancers"), ("Nlb", "writes balancers")]
+    {
+        let line = picture.lines().find(|line| line.starts_with(&format!("arrow {arrow} "))).unwrap();
+        let (_, label) = line.split_once('|').unwrap();
+        assert_eq!(actions.contains(&format!("WriteAction {product} ")), label.contains("writes"), "{product}: {line}");
+    }
+}
