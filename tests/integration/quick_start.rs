@@ -1,10 +1,12 @@
 //! The quick start, followed step by step: its files as they are, and the output that it promises.
 
+use std::process::Command;
+
 use serde_json::Value;
 use sim::cluster::{Endpoint, NodeSpec};
 use sim::testbed::instance;
 
-use crate::documents::{Block, blocks};
+use crate::documents::{Block, blocks, command_line};
 use crate::harness::{World, address, is_ready};
 use crate::permissions::documents;
 
@@ -189,5 +191,47 @@ fn the_first_service_of_readme_is_new_in_the_playground() {
         let service = documents(&manifest.text).remove(0);
         let name = service["metadata"]["name"].as_str().unwrap();
         assert!(!playground.contains(&format!("\"{name}\"")), "{readme}: {name}");
+    }
+}
+
+/// Who follows a page of the installation from top to bottom has each file before it is asked for, and no command refuses it.
+#[test]
+fn every_file_of_an_installation_is_there_when_it_is_asked_for() {
+    for page in ["README.md", "docs/zh/README.md", "docs/guides/systemd.md", "docs/zh/guides/systemd.md"] {
+        let folder = tempfile::tempdir().unwrap();
+        let blocks = || blocks().into_iter().filter(|block| block.place.split(':').next() == Some(page));
+        let file =
+            blocks().find(|block| block.language == "toml").unwrap_or_else(|| panic!("{page}: no configuration"));
+        let text = file.text.replace("change-me", "one").replace("\n# kubernetes.", "\nkubernetes.");
+        assert!(
+            text.contains("\nkubernetes.kubeconfig = \"kubeconfig\"\n"),
+            "{page}: a host needs a kubeconfig: {text}"
+        );
+        let path = folder.path().join("alicloud-ccm.toml");
+        std::fs::write(&path, text).unwrap();
+        let (mut is_installed, mut tried) = (false, 0);
+        let blocks: Vec<_> = blocks().filter(|block| block.language == "console").collect();
+        for line in blocks.iter().flat_map(|block| block.text.lines()) {
+            if line.starts_with("install ") && line.contains(" /etc/alicloud-ccm/") {
+                // Of README, the guide makes it.
+                let is_made = folder.path().join("kubeconfig").exists() || page.ends_with("README.md");
+                assert!(is_made || !line.contains(" kubeconfig "), "{page}: {line}");
+                is_installed = true;
+            }
+            let Some(words) = command_line(line).filter(|words| ["check", "ram-policy", "rbac"].contains(&words[0]))
+            else {
+                continue;
+            };
+            let mut command = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm"));
+            command.env_clear().args(&words).current_dir(folder.path());
+            let default = is_installed.then_some(&path);
+            let output = command.envs(default.map(|path| ("ALICLOUD_CCM_CONFIG", path))).output().unwrap();
+            assert!(output.status.success(), "{page}: {line}: {}", String::from_utf8_lossy(&output.stderr));
+            if let Some((_, name)) = line.split_once(" > ") {
+                std::fs::write(folder.path().join(name.trim()), output.stdout).unwrap();
+            }
+            tried += 1;
+        }
+        assert!(tried >= 2, "{page}: {tried}");
     }
 }

@@ -16,8 +16,6 @@ use super::product::{self, Product};
 
 /// The product's log, in the folder of the scenario.
 pub(crate) const LOG: &str = "alicloud-ccm.log";
-/// The Services of the scenario, with a load balancer of each kind.
-const SERVICES: [&str; 2] = ["web", "api"];
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Shorter than the defaults, which are made for real clusters, so that the scenario is short.
 const HASTE: &str = r#"period = "10s"
@@ -65,6 +63,13 @@ pub(crate) async fn run(testbed: &Testbed, folder: &Path, Extent { all, serve }:
     let log = folder.join(LOG);
     say("A simulated Kubernetes API server and a simulated Alibaba Cloud run on loopback.");
     say(&format!("Configuration, kubeconfig and the product's log are in {}", folder.display()));
+    say(&format!(
+        "For kubectl in another terminal, from now on: export KUBECONFIG={}",
+        folder.join("kubeconfig").display()
+    ));
+    if serve {
+        say("The scenario takes about a minute. After it, everything keeps running until Ctrl-C.");
+    }
 
     chapter(1, "Three nodes join, uninitialised. What would alicloud-ccm do?");
     let nodes: Vec<String> = (1..=3).map(|number| testbed.join(number)).collect();
@@ -141,13 +146,11 @@ pub(crate) async fn run(testbed: &Testbed, folder: &Path, Extent { all, serve }:
 
     chapter(last, "The Services are deleted.");
     let began = Instant::now();
-    for service in SERVICES {
-        testbed.cluster.delete("Service", "default", service).map_err(|failure| format!("{failure:?}"))?;
+    for service in balanced(testbed) {
+        let [namespace, name] = ["namespace", "name"].map(|key| service["metadata"][key].as_str().unwrap_or_default());
+        testbed.cluster.delete("Service", namespace, name).map_err(|failure| format!("{failure:?}"))?;
     }
-    wait(testbed, "the load balancers are gone", |testbed| {
-        SERVICES.iter().all(|service| testbed.cluster.get("Service", "default", service).is_none())
-    })
-    .await?;
+    wait(testbed, "the load balancers are gone", |testbed| balanced(testbed).is_empty()).await?;
     let left = testbed.cloud.snapshot();
     let kinds = ["load_balancers", "network_load_balancers", "server_groups", "security_groups"];
     if let Some(kind) = kinds.iter().find(|kind| left[**kind].as_array().is_none_or(|all| !all.is_empty())) {
@@ -171,6 +174,13 @@ pub(crate) async fn run(testbed: &Testbed, folder: &Path, Extent { all, serve }:
         }
         complaints => Err(format!("the cloud complains: {}", complaints.join("; "))),
     }
+}
+
+/// The Services with a load balancer, those that a user has made among them.
+fn balanced(testbed: &Testbed) -> Vec<Value> {
+    let mut services = testbed.cluster.list("Service");
+    services.retain(|service| service["spec"]["type"] == "LoadBalancer");
+    services
 }
 
 /// Makes a Service and waits until it is served.
@@ -288,10 +298,10 @@ async fn serve_until_interrupted(testbed: &Testbed, folder: &Path, port: u16) ->
     say("\nIt keeps running. In another terminal:\n");
     indented(&format!(
         "export KUBECONFIG={}\nkubectl get nodes,svc -o wide\nkubectl describe svc web\nkubectl annotate svc web \
-         service.beta.kubernetes.io/alibaba-cloud-loadbalancer-scheduler=wrr\nkubectl get events -w\n$EDITOR {}   # the \
-         product follows",
+         service.beta.kubernetes.io/alibaba-cloud-loadbalancer-scheduler=wrr\nkubectl get events -w\ncargo run -- explain \
+         default/web --config {config}\n$EDITOR {config}   # the product follows",
         kubeconfig.display(),
-        folder.join("alicloud-ccm.toml").display()
+        config = folder.join("alicloud-ccm.toml").display()
     ));
     say(&format!("\nIts status page, for a browser: http://127.0.0.1:{port}/"));
     say("\nThe kubeconfig:\n");
