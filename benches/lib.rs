@@ -23,6 +23,8 @@ use alicloud_ccm::plan::inputs::{
 use alicloud_ccm::plan::route::entry::RouteEntry;
 use alicloud_ccm::plan::route::{RouteMemory, RouteNode, RouteRules, TableEntries};
 use alicloud_ccm::plan::service::backends::{BackendRules, Candidates, Inputs, KnownNodes};
+use alicloud_ccm::plan::service::cloud::Answer;
+use alicloud_ccm::plan::service::desired::ProductModel as _;
 use alicloud_ccm::plan::service::ownership::CLUSTER_TAG;
 use alicloud_ccm::plan::service::settings::{NetworkLoadBalancerDefaults, ServiceSettings};
 use alicloud_ccm::plan::service::unready::UnreadyNodes;
@@ -62,7 +64,10 @@ pub const SCENARIOS: [Scenario; 16] = [
     Scenario { name: "CLB: desired state, 200 nodes", prepare: || classic(|planned| drop(planned.desire())) },
     Scenario { name: "CLB: diff in sync, 200 backends", prepare: || classic(|planned| drop(planned.diff())) },
     Scenario { name: "CLB: diff of a new one, 200 backends", prepare: || classic(|planned| drop(planned.create())) },
-    Scenario { name: "NLB: desired state, 200 nodes", prepare: || network(|inputs| drop(nlb::desire::desire(inputs))) },
+    Scenario {
+        name: "NLB: desired state, 200 nodes",
+        prepare: || network(|inputs| drop(nlb::desired::Desired::of(inputs))),
+    },
     Scenario { name: "NLB: diff of a new one, 200 backends", prepare: || network(create_network) },
     Scenario { name: "Service unchanged, 100 nodes", prepare: || unchanged(100) },
     Scenario { name: "Service unchanged, 1000 nodes", prepare: || unchanged(1000) },
@@ -202,7 +207,7 @@ type ClassicPlan = alicloud_ccm::plan::service::steps::Plan<clb::desired::Classi
 
 impl Planned {
     fn new(cluster: Cluster) -> Self {
-        let desired = cluster.with(clb::desire::desire);
+        let desired = cluster.with(clb::desired::Desired::of);
         let mut planned = Self { cluster, desired, observed: clb::observed::Observed::default() };
         let plan = planned.create();
         planned.carry_out(plan);
@@ -210,24 +215,20 @@ impl Planned {
     }
 
     fn desire(&self) -> clb::desired::Desired {
-        self.cluster.with(|inputs| clb::desire::desire(black_box(inputs)))
+        self.cluster.with(|inputs| clb::desired::Desired::of(black_box(inputs)))
     }
 
     fn diff(&self) -> ClassicPlan {
-        clb::diff::diff(black_box(&self.desired), black_box(&self.observed))
+        clb::desired::ClassicModel::diff(black_box(&self.desired), black_box(&self.observed))
     }
 
     fn create(&self) -> ClassicPlan {
-        clb::diff::diff(black_box(&self.desired), black_box(&clb::observed::Observed::default()))
+        clb::desired::ClassicModel::diff(black_box(&self.desired), black_box(&clb::observed::Observed::default()))
     }
 
     fn carry_out(&mut self, plan: ClassicPlan) {
         for step in plan.steps {
-            let made = clb::apply::CreationAnswer {
-                id: Some("id-1".into()),
-                vpc_id: Some(String::new()),
-                ..clb::apply::CreationAnswer::default()
-            };
+            let made = Answer { id: Some("id-1".into()), vpc_id: Some(String::new()), ..Answer::default() };
             self.observed.apply(&step.operation, &made);
         }
     }
@@ -298,7 +299,7 @@ fn network(work: fn(&Inputs<'_>)) -> Work {
 }
 
 fn create_network(inputs: &Inputs<'_>) {
-    drop(nlb::diff::diff(&nlb::desire::desire(inputs), &nlb::observed::Observed::default()));
+    drop(nlb::desired::NetworkModel::diff(&nlb::desired::Desired::of(inputs), &nlb::observed::Observed::default()));
 }
 
 fn routes() -> Work {

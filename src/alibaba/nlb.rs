@@ -21,7 +21,7 @@ use super::client::SigningClient;
 use super::fault::Fault;
 use super::rate_limit::Priority;
 use super::request::Request;
-use crate::plan::nlb::observed::Answer;
+use crate::plan::service::cloud::Answer;
 
 /// Entries in one page.
 const PAGE: u32 = 100;
@@ -78,7 +78,7 @@ fn state(status: &str) -> JobState {
 async fn started(request: Request<'_>) -> Result<Answer, Fault> {
     let answer = request.send().await?;
     let job = answer.decode(|body| body.text("JobId"))?;
-    Ok(Answer { id: None, job, request_id: answer.request_id().to_owned() })
+    Ok(Answer { job, request_id: answer.request_id().to_owned(), ..Answer::default() })
 }
 
 /// Sends a write that makes something, whose id the answer has under this name.
@@ -88,5 +88,5 @@ async fn created(request: Request<'_>, name: &str) -> Result<Answer, Fault> {
     if id.is_empty() {
         return Err(answer.unusable(format!("the answer lacks the {name} of what was created")));
     }
-    Ok(Answer { id: Some(id), job, request_id: answer.request_id().to_owned() })
+    Ok(Answer { id: Some(id), job, request_id: answer.request_id().to_owned(), ..Answer::default() })
 }

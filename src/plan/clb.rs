@@ -1,12 +1,11 @@
 //! Classic load balancers (CLB) for Services: what is wanted, what is there, and the steps between.
 //!
 //! Reading order: [`annotations`] (what users may say), [`desire`] (what a Service asks for, a [`desired::Desired`]),
-//! [`observed`] (what the cloud has) and [`needs`] (what of it must be read), [`diff`] and [`teardown`] (the steps),
-//! [`apply`] (what the steps do), [`status`] (what the Service's status says). What all load balancer products share is in
-//! [`service`](super::service).
+//! [`observed`] (what the cloud has, and what steps do to it) and [`needs`] (what of it must be read), [`diff`] and
+//! [`teardown`] (the steps). What all load balancer products share is in [`service`](super::service).
 
 pub mod annotations;
-pub mod apply;
+mod apply;
 pub mod desire;
 pub mod desired;
 pub mod diff;
@@ -14,9 +13,6 @@ pub mod model;
 pub mod needs;
 pub mod observed;
 pub mod operation;
-pub mod origins;
-mod product;
-pub mod status;
 pub mod teardown;
 #[cfg(test)]
 pub(crate) mod tests;

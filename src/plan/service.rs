@@ -2,14 +2,16 @@
 //!
 //! Reading order: [`handling`] (whose a Service is), [`ownership`] (what in the cloud is ours), [`annotations`] (what users
 //! may say), [`desired`] and `desire` (what a Service asks for), [`backends`] (who receives traffic), [`steps`]
-//! (what a plan is); `instance_diff`, `group_diff`, `listener_diff` and `listener_pass` are what the diffs of the products share.
+//! (what a plan is); `diff` (the steps), with `instance_diff`, `group_diff`, `listener_diff` and `listener_pass`.
 
 pub mod annotations;
 pub mod api_fields;
 pub mod applied;
 pub mod backends;
+pub mod cloud;
 pub(crate) mod desire;
 pub mod desired;
+pub(crate) mod diff;
 pub(crate) mod features;
 pub mod gates;
 pub mod goal;

@@ -12,7 +12,8 @@ use crate::alibaba::fault::Fault;
 use crate::alibaba::request::{Request, unique};
 use crate::fence::Permit;
 use crate::plan::nlb::model::{CreateGroup, GroupField, GroupFields};
-use crate::plan::nlb::observed::{Answer, GroupDetails};
+use crate::plan::nlb::observed::GroupDetails;
+use crate::plan::service::cloud::Answer;
 use crate::plan::service::model::{Backend, BackendKey, BackendKind};
 
 /// Which server groups are meant.

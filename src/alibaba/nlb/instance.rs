@@ -15,8 +15,9 @@ use crate::alibaba::fault::Fault;
 use crate::alibaba::request::{Request, unique};
 use crate::fence::Permit;
 use crate::plan::nlb::model::{CreateLoadBalancer, InstanceField, InstanceFields, ZoneMapping};
-use crate::plan::nlb::observed::{Answer, ObservedInstance};
+use crate::plan::nlb::observed::ObservedInstance;
 use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::cloud::Answer;
 use crate::plan::service::desire::PROTECTION_REASON;
 
 /// What can carry tags.

@@ -15,7 +15,8 @@ use crate::alibaba::fault::Fault;
 use crate::alibaba::request::Request;
 use crate::fence::Permit;
 use crate::plan::nlb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
-use crate::plan::nlb::observed::{Answer, ObservedListener};
+use crate::plan::nlb::observed::ObservedListener;
+use crate::plan::service::cloud::Answer;
 
 /// Certificates in one page.
 const CERTIFICATES: u32 = 50;

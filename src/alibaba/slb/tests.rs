@@ -334,7 +334,7 @@ async fn listeners_are_made_and_changed_with_the_spelling_of_each_action() {
         (ListenerField::ForwardPort, "443"),
     ]);
     let (cloud, script) = cloud((0..8).map(|_| Reply::done()));
-    for protocol in Protocol::ALL {
+    for protocol in Protocol::ALL.iter().copied() {
         let request = ListenerRequest {
             load_balancer_id: "lb-1",
             listener: ListenerKey { port: 80, protocol },

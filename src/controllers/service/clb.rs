@@ -20,13 +20,13 @@ use super::tolerance::{fails_alone, tolerate};
 use crate::alibaba::slb::Slb;
 use crate::alibaba::vpc::{VSwitch, Vpc};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
-use crate::plan::clb::apply::CreationAnswer;
 use crate::plan::clb::desired::ClassicModel;
 use crate::plan::clb::model::ListenerKey;
 use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance, ObservedListener};
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::inputs::NodeView;
 use crate::plan::location::CloudLocation;
+use crate::plan::service::cloud::Answer;
 use crate::plan::service::goal;
 use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::operation::Part;
@@ -63,13 +63,13 @@ pub(crate) type Goal = goal::Goal<ClassicModel>;
 impl Product for ClassicProduct {
     type Model = ClassicModel;
     type Observed = Observed;
-    type Answer = CreationAnswer;
+    type Answer = Answer;
 
     const CONTROLLER: &'static str = super::NAME;
     const COMPONENT: &'static str = "service-controller";
     const KIND: LoadBalancerKind = LoadBalancerKind::Classic;
 
-    fn apply(observed: &mut Observed, operation: &Operation, answer: &CreationAnswer) {
+    fn apply(observed: &mut Observed, operation: &Operation, answer: &Answer) {
         observed.apply(operation, answer);
     }
 
@@ -188,12 +188,7 @@ impl Product for ClassicProduct {
         self.vpc.describe_load_balancer_eips(id).await
     }
 
-    async fn perform(
-        &self,
-        write: &Write<'_>,
-        operation: &Operation,
-        observed: &Observed,
-    ) -> Result<CreationAnswer, Fault> {
+    async fn perform(&self, write: &Write<'_>, operation: &Operation, observed: &Observed) -> Result<Answer, Fault> {
         let answer = perform::perform(&self.slb.on(write.priority.clone()), write, operation, observed).await;
         if let Operation::Create(placed) = operation {
             let uid = &write.token.service_uid;

@@ -9,9 +9,9 @@ use crate::plan::service::annotations::values::ValueKind::{
     HttpCodes, Integer, Labels, LoadBalancerName, LooseSwitch, OneOf, OneOfGrowing, OneOfOrLast, Presence,
     ProtocolPorts, ServerGroupPorts, Switch, Tags, Text,
 };
-use crate::plan::service::annotations::values::{ON_OFF, ValueKind, ZeroMeans};
+use crate::plan::service::annotations::values::{ON_OFF, ZeroMeans, number, number_or_zero};
 use crate::plan::service::annotations::{
-    self, AnnotationKey, AnnotationName, Applies, BACKEND_TYPES, annotation_table,
+    self, AnnotationKey, AnnotationName, Applies, BACKEND_TYPES, annotation_table, suffix,
 };
 use crate::plan::service::handling;
 use crate::plan::service::management::ManagementLevel;
@@ -20,18 +20,6 @@ use crate::plan::service::management::ManagementLevel;
 pub type Annotations = annotations::Annotations<Name>;
 /// One annotation of the table.
 pub type Entry = annotations::Entry<Name>;
-
-const fn suffix(text: &'static str) -> AnnotationKey {
-    AnnotationKey::Suffix(text)
-}
-
-const fn number(min: i64, max: i64) -> ValueKind {
-    Integer { min, max, zero: ZeroMeans::Unset }
-}
-
-const fn number_or_zero(max: i64) -> ValueKind {
-    Integer { min: 0, max, zero: ZeroMeans::Value }
-}
 
 annotation_table! {
     others: (NLB_ONLY, "network load balancers");

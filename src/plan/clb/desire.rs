@@ -1,7 +1,4 @@
-//! From a Service to its desired state. Start with [`desire`].
-//!
-//! Everything that can be wrong with a Service is found here, and comes out as one list, each problem with what it is
-//! about. What depends on the load balancer as it stands is left to the [diff](super::diff).
+//! From a Service to its desired state, and what else this product brings to what all products do.
 
 mod ineffective;
 mod instance;
@@ -11,44 +8,25 @@ mod source_ranges;
 use std::collections::BTreeSet;
 
 use self::listeners::PortReader;
-use super::annotations::{Annotations, Name};
-use super::desired::{ClassicExtra, Desired};
-use super::model::{ListenerField as Field, ListenerKey, Protocol};
-use crate::plan::inputs::ServiceView;
-use crate::plan::service::annotations::{AnnotationName, Applies, parse};
-use crate::plan::service::backends::{AddressFamily, BackendRules, Inputs};
-use crate::plan::service::desire;
-use crate::plan::service::desired::Sources;
-use crate::plan::service::handling::is_inherited;
+use super::annotations::{Annotations, INSTANCE, Name};
+use super::desired::{ClassicExtra, ClassicModel, Desired, DesiredAccess, DesiredInstance, DesiredListener};
+use super::model::{InstanceField, ListenerField as Field, Protocol};
+use super::observed::{Observed, ObservedInstance};
+use super::operation::Plan;
+use super::teardown;
+use crate::plan::inputs::{Ingress, ServicePort, ServiceView};
+use crate::plan::service::annotations::{AnnotationName, Applies};
+use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::backends::AddressFamily;
+use crate::plan::service::desire::SOURCE_RANGES;
+use crate::plan::service::desired::{ProductModel, Removal, Sources};
+use crate::plan::service::origins::{self, NOT_CHOSEN_YET, configured};
 use crate::plan::service::ownership::Owner;
-use crate::plan::service::problem::{ProblemScope, ScopedProblems};
+use crate::plan::service::problem::{ProblemScope, ScopedProblems, ServiceProblem};
 use crate::plan::service::settings::ServiceSettings;
-
-/// What a Service asks for, with everything that is wrong with it in [`Desired::problems`].
-pub fn desire(inputs: &Inputs<'_>) -> Desired {
-    let Inputs { service, settings, .. } = *inputs;
-    let annotations: Annotations = parse(service);
-    let owner = Owner::of(service, settings);
-    let mut problems = ScopedProblems::default();
-    let instance = instance::desire(&annotations, &owner, settings, &mut problems);
-    let rules = backend_rules(service, &annotations, settings);
-    let sources = Sources::new(inputs, &annotations, &rules);
-    let extra = ClassicExtra {
-        inherited: is_inherited(service),
-        hostname: annotations.text(Name::Hostname),
-        eip: annotations.get(Name::ExternalIpType).is_some(),
-        near_nodes: settings.place_near_nodes && instance.is_vswitch_open(),
-    };
-    let mut desired = Desired::new(&sources, owner, problems, instance, extra);
-    source_ranges::add(&mut desired, service, &annotations);
-    PortReader { sources: &sources }.add_all(&mut desired);
-    let of_listeners = desired.listeners.keys().copied().collect();
-    let fixes_groups = [Name::IpVersion, Name::BackendIpVersion];
-    desired.add_problems(&sources, |name| scope_of(name, &of_listeners, service), &fixes_groups);
-    let found = ineffective::ineffective(&sources, &desired);
-    desired.warnings.extend(found);
-    desired
-}
+use crate::plan::service::{applied, diff};
+use crate::plan::setting::Otherwise;
+use crate::plan::setting::SettingSource::{Nodes, Spec};
 
 /// Settings of listeners about which other annotations, or the spec of the Service, have a say, too.
 const JOINT: [Field; 9] = [
@@ -63,33 +41,162 @@ const JOINT: [Field; 9] = [
     Field::PersistenceTimeout,
 ];
 
-/// What stays as it is while an annotation makes no sense, server groups apart.
-fn scope_of(name: Name, wanted: &BTreeSet<ListenerKey>, service: &ServiceView) -> ProblemScope {
-    let ports = |protocols: &[Protocol]| -> BTreeSet<u16> {
-        wanted.iter().filter(|key| protocols.contains(&key.protocol)).map(|key| key.port).collect()
-    };
-    let listeners = match (name, name.entry().applies) {
-        (Name::ForwardPort, _) => ports(&[Protocol::Http]),
-        (Name::DomainExtensions, _) => ports(&[Protocol::Https]),
-        (_, Applies::Field(field)) => ports(field.protocols()),
-        (Name::VgroupPort, _) | (_, Applies::Listeners) => service.ports.iter().map(|port| port.port).collect(),
-        _ => BTreeSet::new(),
-    };
-    let load_balancer = name.entry().applies == Applies::Instance;
-    match name.entry().applies {
-        Applies::Field(field) if !JOINT.contains(&field) => ProblemScope { settings: listeners, ..Default::default() },
-        _ => ProblemScope { load_balancer, listeners, ..ProblemScope::default() },
+impl ProductModel for ClassicModel {
+    const APPLIED: &'static str = applied::CLB;
+    const FIXES_GROUPS: &'static [Name] = &[Name::IpVersion, Name::BackendIpVersion];
+    type Name = Name;
+    type Instance = DesiredInstance;
+    type Access = DesiredAccess;
+    type Extra = ClassicExtra;
+    type Observed = Observed;
+
+    fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
+        Owner::of(service, settings)
+    }
+
+    fn family(annotations: &Annotations, settings: &ServiceSettings) -> AddressFamily {
+        let is_ipv6 = |name| annotations.is(name, "ipv6");
+        match is_ipv6(Name::BackendIpVersion) && is_ipv6(Name::IpVersion) && settings.service.ipv6 {
+            true => AddressFamily::V6,
+            false => AddressFamily::V4,
+        }
+    }
+
+    fn instance(sources: &Sources<'_, Name>, problems: &mut ScopedProblems) -> (DesiredInstance, ClassicExtra) {
+        instance::desire(sources, problems)
+    }
+
+    fn add_access(desired: &mut Desired, sources: &Sources<'_, Name>) {
+        source_ranges::add(desired, sources.inputs.service, sources.annotations);
+    }
+
+    fn add_port(
+        desired: &mut Desired,
+        sources: &Sources<'_, Name>,
+        source: String,
+        port: &ServicePort,
+    ) -> Result<(), ServiceProblem> {
+        PortReader { sources }.add(desired, source, port)
+    }
+
+    fn scope_of(name: Name, desired: &Desired, service: &ServiceView) -> ProblemScope {
+        let ports = |protocols: &[Protocol]| -> BTreeSet<u16> {
+            desired.listeners.keys().filter(|key| protocols.contains(&key.protocol)).map(|key| key.port).collect()
+        };
+        let listeners = match (name, name.entry().applies) {
+            (Name::ForwardPort, _) => ports(&[Protocol::Http]),
+            (Name::DomainExtensions, _) => ports(&[Protocol::Https]),
+            (_, Applies::Field(field)) => ports(field.protocols()),
+            (Name::VgroupPort, _) | (_, Applies::Listeners) => service.ports.iter().map(|port| port.port).collect(),
+            _ => BTreeSet::new(),
+        };
+        let load_balancer = name.entry().applies == Applies::Instance;
+        match name.entry().applies {
+            Applies::Field(field) if !JOINT.contains(&field) => {
+                ProblemScope { settings: listeners, ..Default::default() }
+            }
+            _ => ProblemScope { load_balancer, listeners, ..ProblemScope::default() },
+        }
+    }
+
+    fn check(desired: &mut Desired, sources: &Sources<'_, Name>) {
+        PortReader { sources }.check(desired);
+        let found = ineffective::ineffective(sources, desired);
+        desired.warnings.extend(found);
+    }
+
+    fn otherwise(service: &ServiceView, settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name>> {
+        let ports: Vec<String> = desired.listeners.keys().map(|key| format!("{}:{}", key.protocol, key.port)).collect();
+        let mut otherwise = vec![(Name::ProtocolPort, Some(ports.join(",")), Spec("spec.ports"))];
+        if desired.reuse.is_none() {
+            otherwise.extend(made_with(settings, desired));
+        }
+        for listener in desired.listeners.values() {
+            let stated = listener.fields.iter().filter_map(|(field, value)| of_spec(service, listener, *field, value));
+            otherwise.extend(stated);
+            let scheduler = listener.defaults.get(&Field::Scheduler).cloned();
+            otherwise.push(configured(Name::Scheduler, scheduler));
+        }
+        otherwise
+    }
+
+    fn found(observed: &Observed) -> Vec<(Name, String)> {
+        observed.instance.as_ref().map(found).unwrap_or_default()
+    }
+
+    fn diff(desired: &Desired, observed: &Observed) -> Plan {
+        diff::diff(desired, observed)
+    }
+
+    fn teardown(removal: &Removal, observed: &Observed) -> Plan {
+        let plan = teardown::teardown(&removal.owner, &removal.departure, observed);
+        if removal.stays { teardown::reversible(plan) } else { plan }
+    }
+
+    fn publishes_elastic(desired: &Desired) -> bool {
+        desired.extra.eip
+    }
+
+    fn speaks_proxy_protocol(desired: &Desired) -> bool {
+        let is_on = |it: &DesiredListener| it.fields.get(&Field::ProxyProtocolV2Enabled).is_some_and(|on| on == "true");
+        desired.listeners.values().any(is_on)
+    }
+
+    /// Without elastic addresses, the load balancer's own counts.
+    fn ingress(desired: &Desired, observed: &Observed, elastic: &[String]) -> Vec<Ingress> {
+        let Some(instance) = &observed.instance else { return Vec::new() };
+        let ip = |ip: &str| Ingress { ip: ip.to_owned(), hostname: String::new() };
+        let address = instance.fields.text(InstanceField::Address);
+        match &desired.extra.hostname {
+            Some(hostname) => vec![Ingress { ip: String::new(), hostname: hostname.clone() }],
+            None if desired.extra.eip && !elastic.is_empty() => elastic.iter().map(|eip| ip(eip)).collect(),
+            None if address.is_empty() => Vec::new(),
+            None => vec![ip(address)],
+        }
     }
 }
 
-/// What the annotations say of backends.
-pub(super) fn backend_rules(
-    service: &ServiceView,
-    annotations: &Annotations,
-    settings: &ServiceSettings,
-) -> BackendRules {
-    let is = |name, value| annotations.is(name, value);
-    let ipv6 = is(Name::BackendIpVersion, "ipv6") && is(Name::IpVersion, "ipv6") && settings.service.ipv6;
-    let family = if ipv6 { AddressFamily::V6 } else { AddressFamily::V4 };
-    desire::backend_rules(service, annotations, settings, family)
+/// What a load balancer is made with.
+fn made_with(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name>> {
+    let create = &desired.instance.create;
+    let defaults = &settings.service.defaults;
+    let not_chosen = || NOT_CHOSEN_YET.to_owned();
+    let near = |zone: &Option<String>| zone.clone().or_else(|| desired.instance.near_nodes.then(not_chosen));
+    let zone = |name, wanted: &Option<String>, stated: &Option<String>| match stated {
+        Some(_) => configured(name, near(wanted)),
+        None => (name, near(wanted), Nodes),
+    };
+    let vswitches = (!create.vswitch_ids.is_empty()).then(|| create.vswitch_ids.join(","));
+    let (stated_vswitches, is_open) = (!settings.place_near_nodes, desired.instance.is_vswitch_open());
+    let mut all = vec![
+        configured(Name::AdditionalResourceTags, origins::tags(&defaults.tags)),
+        configured(Name::VswitchId, vswitches.filter(|_| stated_vswitches)),
+        (Name::VswitchId, is_open.then(not_chosen), Nodes),
+        zone(Name::MasterZoneid, &create.master_zone, &defaults.master_zone),
+        zone(Name::SlaveZoneid, &create.slave_zone, &defaults.slave_zone),
+    ];
+    all.extend(INSTANCE.map(|(name, field)| configured(name, create.fields.get(&field).cloned())));
+    all
+}
+
+/// What the load balancer has, as annotations would say it.
+fn found(it: &ObservedInstance) -> Vec<(Name, String)> {
+    INSTANCE.into_iter().filter_map(|(name, field)| Some((name, it.fields.get(&field)?.clone()))).collect()
+}
+
+/// An attribute of a listener that no annotation states.
+fn of_spec(service: &ServiceView, listener: &DesiredListener, field: Field, value: &str) -> Option<Otherwise<Name>> {
+    use Field::{AclId, AclStatus, AclType, PersistenceTimeout};
+    let name = Name::of(field)?;
+    let (value, source) = match field {
+        PersistenceTimeout => (value.to_owned(), "spec.sessionAffinity"),
+        AclId => (service.source_ranges.join(","), SOURCE_RANGES),
+        AclStatus | AclType => (value.to_owned(), SOURCE_RANGES),
+        // Checks of a node's own port.
+        _ if listener.fields.contains_key(&Field::HealthCheckConnectPort) => {
+            (value.to_owned(), "spec.externalTrafficPolicy")
+        }
+        _ => return None,
+    };
+    Some((name, Some(value), Spec(source)))
 }

@@ -1,81 +1,68 @@
-//! From what there is to what is desired, as steps in an order of which every prefix is safe.
-//!
-//! The order: the instance; server groups that serve, each filled before anything is taken out of it; the attributes of the
-//! instance; other server groups; listeners, each after its group has its backends, redirecting ones after their targets;
-//! at last listeners and groups that are no longer wanted. So at no time does a listener send traffic to a group that lacks
-//! its backends.
-//!
-//! Nothing is decided by labels or by what was applied last: only by the two sides given here.
+//! What is particular to the steps of classic load balancers.
 
 pub(super) mod access_list;
 pub(super) mod fields;
-pub(super) mod groups;
 pub(super) mod instance;
 mod listeners;
 
-use super::desired::{Desired, DesiredListener};
-use super::model::{ListenerField, ListenerKey};
-use super::observed::Observed;
-use super::operation::Plan;
-use crate::plan::service::group_diff;
-use crate::plan::service::listener_diff::{self, ListenerChanges, serve_first};
-use crate::plan::service::listener_pass::{self, Protection};
-use crate::plan::service::management::{self, ManagementLevel};
-use crate::plan::service::observed::ObservedModel;
-use crate::plan::service::ownership::LABEL_HASH;
+use std::borrow::Cow;
+
+use super::desired::{ClassicModel, Desired, DesiredListener};
+use super::model::{CreateInstance, InstanceField, ListenerField, ListenerKey};
+use super::observed::{Observed, ObservedInstance};
+use super::operation::{Own, Plan};
+use crate::plan::inputs::Ingress;
+use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::diff::DiffModel;
+use crate::plan::service::group_diff::{GroupModel, planner};
+use crate::plan::service::groups::{BackendPlanner, GroupReferences};
+use crate::plan::service::listener_pass::Protection;
+use crate::plan::service::model::DesiredGroup;
+use crate::plan::service::ownership::{LABEL_HASH, Owner};
 use crate::plan::service::problem::ServiceProblem;
+use crate::plan::service::steps::Target;
 
-/// The steps to the desired state. Does not fail: what prevents it is in [`Plan::problems`], and the other work
-/// goes on, unless the load balancer must not be used at all.
-pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
-    let mut plan = Plan::default();
-    plan.problems.extend(desired.problems.iter().map(|scoped| scoped.problem.clone()));
-    let usable = instance::usable(desired, observed);
-    let is_usable = usable.is_ok();
-    plan.problems.extend(usable.err());
-    if observed.instance.is_none() && desired.reuse.is_none() {
-        let is_open = is_usable && !desired.problems.withhold_load_balancer();
-        return group_diff::unless_in_vain(desired, observed, is_open, converge(desired, observed, plan));
-    }
-    if !is_usable {
-        return plan;
-    }
-    if let Some(problem) = instance::forbidden(desired, observed) {
-        plan.problems.push(problem);
-        let serves = !desired.ingress.is_empty();
-        return Plan { problems: plan.problems, ..group_diff::follow(desired, observed, serves) };
-    }
-    converge(desired, observed, plan)
-}
+impl DiffModel for ClassicModel {
+    const IS_WHOLE: bool = true;
 
-fn converge(stated: &Desired, observed: &Observed, mut plan: Plan) -> Plan {
-    let settled = group_diff::settled(stated, observed);
-    let desired = &*access_list::resolved(&settled, observed);
-    inherited(stated, desired, observed, &mut plan);
-    let phase = management::mark(&plan);
-    instance::diff(desired, observed, &mut plan);
-    instance::ineffective(desired, observed.instance.as_ref(), &mut plan);
-    management::excuse(desired.manage, ManagementLevel::All, phase, &mut plan);
-    let phase = management::mark(&plan);
-    let mut groups = group_diff::ensure(desired, observed, &mut plan);
-    management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
-    serve_first(&mut plan.steps, |group| observed.serves(group));
-    let phase = management::mark(&plan);
-    let is_open = access_list::ensure(desired, observed, &mut plan);
-    let references = match is_open {
-        true => listener_pass::diff(desired, observed, (&groups, Protection::InForce), &mut plan),
-        false => listener_diff::references(desired, observed, &ListenerChanges::default()),
-    };
-    management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);
-    let phase = management::mark(&plan);
-    group_diff::follow_listeners(desired, observed, (&mut groups, &references), &mut plan);
-    group_diff::sweep(desired, observed, &groups, &references, &mut plan);
-    management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
-    if is_open {
-        access_list::finish(desired, observed, &mut plan);
+    fn is_bound(desired: &Desired, instance: &ObservedInstance) -> bool {
+        let is_own = |it: &Ingress| {
+            it.ip == instance.fields.text(InstanceField::Address) || (!it.hostname.is_empty() && it.ip.is_empty())
+        };
+        desired.extra.eip || desired.ingress.is_empty() || desired.ingress.iter().any(is_own)
     }
-    management::withhold(desired.manage, &mut plan);
-    plan
+
+    fn usable(desired: &Desired, instance: Option<&ObservedInstance>) -> Result<(), ServiceProblem> {
+        if instance.is_none() { instance::creatable(desired) } else { Ok(()) }
+    }
+
+    fn is_public(instance: &ObservedInstance) -> bool {
+        instance.fields.is(InstanceField::AddressType, "internet")
+    }
+
+    fn creation(desired: &Desired) -> &CreateInstance {
+        &desired.instance.create
+    }
+
+    fn resolved<'a>(desired: &'a Desired, observed: &Observed, plan: &mut Plan) -> Cow<'a, Desired> {
+        let resolved = access_list::resolved(desired, observed);
+        inherited(desired, &resolved, observed, plan);
+        resolved
+    }
+
+    fn set_instance(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Protection {
+        instance::diff(desired, observed, plan);
+        instance::ineffective(desired, observed.instance.as_ref(), plan);
+        Protection::InForce
+    }
+
+    fn protect(desired: &Desired, observed: &Observed, plan: &mut Plan) -> bool {
+        access_list::ensure(desired, observed, plan)
+    }
+
+    fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
+        access_list::finish(desired, observed, plan);
+    }
 }
 
 /// Says what of an inherited Service is not in force, and how to put it in force.
@@ -98,5 +85,40 @@ fn inherited(stated: &Desired, desired: &Desired, observed: &Observed, plan: &mu
     };
     if desired.manage_listeners && desired.listeners.iter().any(differs) {
         plan.warnings.push(ServiceProblem::ignored("spec.sessionAffinity", "ClientIP", how));
+    }
+}
+
+impl GroupModel for ClassicModel {
+    const NAMED: &'static str = "a server group of this load balancer";
+
+    fn create(desired: &Desired, wanted: &DesiredGroup, plan: &mut Plan) {
+        let planner = planner(desired);
+        let backends = wanted.backends.to_vec();
+        let (first, rest) = backends.split_at(backends.len().min(planner.batch_size));
+        let operation = Own::CreateGroup { name: wanted.group.to_string(), backends: first.to_vec() };
+        let target = Target::Group(wanted.group.clone());
+        plan.step(operation, target.clone(), [], wanted.source.clone());
+        for operation in planner.additions(&wanted.group, rest) {
+            plan.step(operation, target.clone(), [target.clone()], &wanted.source);
+        }
+    }
+}
+
+/// Deletes those of the groups that are ours alone, and takes our backends out of the others.
+/// `managed` says whether listeners of ours are managed.
+pub(super) fn clear_all(owner: &Owner, observed: &Observed, deleted: &[ListenerKey], managed: bool, plan: &mut Plan) {
+    let mut references = GroupReferences::default();
+    for (key, listener) in observed.listeners.iter().flatten() {
+        if deleted.contains(key) {
+            references.dropped.entry(listener.group_id.clone()).or_default().push(*key);
+        } else {
+            let ours = managed && owner.owns_listener(&listener.description);
+            references.kept.entry(listener.group_id.clone()).or_default().push((*key, ours));
+        }
+    }
+    // The smallest batch that every release of the API takes.
+    let planner = BackendPlanner { owner, batch_size: 20 };
+    for (id, group) in &observed.groups {
+        planner.clear(id, group, &references, plan);
     }
 }

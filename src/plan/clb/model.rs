@@ -8,43 +8,31 @@ use crate::plan::service::api_fields::FieldTable;
 use crate::plan::service::model::ListenerRef;
 use crate::plan::service::steps::Target;
 
-/// Protocol of a listener.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Protocol {
-    /// Layer 4, TCP.
-    #[default]
-    Tcp,
-    /// Layer 4, UDP.
-    Udp,
-    /// Layer 7, HTTP.
-    Http,
-    /// Layer 7, HTTPS.
-    Https,
+api_fields! {
+    /// Protocol of a listener, as the API and annotations spell it, in the order in which messages list them.
+    #[derive(Default)]
+    Protocol {
+        /// Layer 4, TCP.
+        #[default]
+        Tcp = "tcp",
+        /// Layer 4, UDP.
+        Udp = "udp",
+        /// Layer 7, HTTP.
+        Http = "http",
+        /// Layer 7, HTTPS.
+        Https = "https",
+    }
 }
 
 impl Protocol {
-    /// All four, in the order in which messages list them.
-    pub const ALL: [Self; 4] = [Self::Tcp, Self::Udp, Self::Http, Self::Https];
-
-    /// The spelling of the API and of annotations: `tcp`, `udp`, `http`, `https`.
+    /// The spelling of the API.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Http => "http",
-            Self::Https => "https",
-        }
+        self.parameter()
     }
 
     /// Parses the lower-case spelling.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|protocol| protocol.as_str() == text)
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        Self::ALL.iter().copied().find(|protocol| protocol.as_str() == text)
     }
 }
 
@@ -55,13 +43,6 @@ pub struct ListenerKey {
     pub port: u16,
     /// One port can carry a TCP and a UDP listener.
     pub protocol: Protocol,
-}
-
-impl ListenerKey {
-    /// Whether two listeners cannot be on one load balancer: TCP, HTTP and HTTPS cannot share a port, UDP can with them.
-    pub fn collides(self, other: Self) -> bool {
-        self.port == other.port && (self.protocol == Protocol::Udp) == (other.protocol == Protocol::Udp)
-    }
 }
 
 impl From<ListenerKey> for Target {
@@ -190,7 +171,7 @@ impl ListenerField {
             | Self::HealthCheckConnectPort
             | Self::HealthyThreshold
             | Self::UnhealthyThreshold
-            | Self::HealthCheckInterval => &Protocol::ALL,
+            | Self::HealthCheckInterval => Protocol::ALL,
         }
     }
 }

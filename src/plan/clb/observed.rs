@@ -1,7 +1,4 @@
 //! A classic load balancer as the cloud holds it, normalised.
-//!
-//! Filled from the cloud's answers by the service controller, compared by the diff, and moved forward by the operations
-//! that succeeded ([`Observed::apply`](super::operation)), so that the next change can be planned without reading again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,63 +8,22 @@ use litemap::LiteMap;
 use super::desired::ClassicModel;
 use super::model::{InstanceField, InstanceFields, ListenerKey};
 use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::model::ObservedGroup;
-use crate::plan::service::observed::{self, Listeners, ObservedModel};
+use crate::plan::service::cloud::{self, ObservedInstanceModel};
+use crate::plan::service::observed::{self};
 use crate::plan::service::orphans::TaggedInstance;
-use crate::plan::service::ownership::Owner;
 
+/// Everything that planning needs to know of one load balancer.
+pub type Observed = cloud::Observed<ClassicModel>;
 /// A listener.
 pub type ObservedListener = observed::ObservedListener<ClassicModel>;
 
-/// Everything that planning needs to know of one load balancer.
+/// What only classic load balancers have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
-    /// `None` if there is no such load balancer.
-    pub instance: Option<ObservedInstance>,
-    /// By id.
-    pub groups: LiteMap<String, ObservedGroup>,
-    /// Ids of those among them that exist although the list of server groups lacks them.
-    pub unlisted: BTreeSet<String>,
-    /// Whether server groups could not be listed: there may be more than those that are known.
-    pub groups_unread: bool,
-    /// `None` if listeners were not read, because they decide nothing.
-    pub listeners: Option<Listeners<ClassicModel>>,
+pub struct ObservedParts {
     /// Ids of certificates that were looked up, with what was found; ids that were not looked up are absent.
     pub certificates: BTreeMap<String, CertificateState>,
     /// The access control list that carries the name of ours.
     pub access_list: AccessList,
-}
-
-impl ObservedModel for Observed {
-    type Model = ClassicModel;
-
-    fn tagged(&self) -> Option<TaggedInstance<'_>> {
-        self.instance.as_ref().map(ObservedInstance::tagged)
-    }
-
-    fn groups(&self) -> &LiteMap<String, ObservedGroup> {
-        &self.groups
-    }
-
-    fn groups_mut(&mut self) -> impl Iterator<Item = &mut ObservedGroup> {
-        self.groups.iter_mut().map(|(_, group)| group)
-    }
-
-    fn unlisted(&self) -> &BTreeSet<String> {
-        &self.unlisted
-    }
-
-    fn listeners(&self) -> Option<&Listeners<ClassicModel>> {
-        self.listeners.as_ref()
-    }
-
-    fn may_keep_ranges(&self, owner: &Owner) -> bool {
-        match &self.access_list {
-            AccessList::Unread | AccessList::Absent => false,
-            AccessList::Unknown => true,
-            AccessList::Found(list) => owner.owns_access_list(&list.name, &list.tags),
-        }
-    }
 }
 
 /// What is known of an access control list.
@@ -131,12 +87,15 @@ pub struct ObservedInstance {
     pub tags: LiteMap<String, String>,
 }
 
-impl ObservedInstance {
-    /// What tells whose it is.
-    pub fn tagged(&self) -> TaggedInstance<'_> {
+impl ObservedInstanceModel for ObservedInstance {
+    fn tagged(&self) -> TaggedInstance<'_> {
         let Self { id, fields, vpc_id, tags, .. } = self;
         let (name, address) = (fields.text(InstanceField::Name), fields.text(InstanceField::Address));
         TaggedInstance { id, name, address, vpc_id, tags }
+    }
+
+    fn tags_mut(&mut self) -> &mut LiteMap<String, String> {
+        &mut self.tags
     }
 }
 

@@ -4,13 +4,14 @@
 //! kind can still be left.
 
 use super::desired::ClassicModel;
-use super::diff::access_list;
-use super::diff::groups::clear_all;
+use super::diff::{access_list, clear_all};
 use super::model::{InstanceField, ListenerKey};
 use super::needs::MissingReads;
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Own, Plan, Step};
 use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::cloud::ObservedInstanceModel;
+use crate::plan::service::goal::Goal;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::instance_diff::{Fate, marks_on};
 use crate::plan::service::listener_pass::ListenerModel;
@@ -141,4 +142,14 @@ fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut P
         deleted.push(key);
     }
     clear_all(owner, observed, &deleted, departure.override_listeners, plan);
+}
+
+impl Goal<ClassicModel> {
+    /// What must be read before it can be compared with what there is.
+    pub fn needs(&self, observed: &Observed) -> MissingReads {
+        match self {
+            Self::Ensure(desired) => desired.needs(observed),
+            Self::Remove(removal) => teardown_needs(&removal.owner, &removal.departure, observed),
+        }
+    }
 }

@@ -22,10 +22,7 @@ use std::time::Duration;
 
 use litemap::LiteMap;
 
-use super::apply::CreationAnswer;
-use super::desire::desire;
 use super::desired::Desired;
-use super::diff::diff;
 use super::model::{InstanceField, ListenerField, ListenerKey, Protocol};
 use super::observed::{Observed, ObservedInstance, ObservedListener};
 use super::operation::{Operation, Own, Plan};
@@ -35,6 +32,8 @@ use crate::plan::inputs::{
 };
 use crate::plan::service::annotations;
 use crate::plan::service::backends::Inputs;
+use crate::plan::service::cloud::Answer;
+use crate::plan::service::diff::diff;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::{Backend, BackendKey, BackendKind, ObservedGroup};
 use crate::plan::service::ownership::CLUSTER_TAG;
@@ -112,7 +111,7 @@ impl World {
 
     pub(crate) fn desired_with_problems(&self) -> Desired {
         let cidrs = ["192.168.0.0/16".parse().unwrap()];
-        desire(&Inputs {
+        Desired::of(&Inputs {
             service: &self.service,
             nodes: &self.nodes,
             endpoints: &self.endpoints,
@@ -315,10 +314,10 @@ impl Cloud {
             Operation::Own(Own::CreateAccessList(_)) => "acl",
             _ => "de",
         };
-        let made = CreationAnswer {
+        let made = Answer {
             id: Some(format!("{prefix}-{:03}", self.made)),
             address: Some("47.98.0.1".to_owned()),
-            ..CreationAnswer::default()
+            ..Answer::default()
         };
         self.observed.apply(operation, &made);
         self.add_defaults();

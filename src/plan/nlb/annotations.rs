@@ -2,12 +2,12 @@
 
 use super::model::{GroupField, GroupFields, InstanceField, ListenerField, ListenerFields, Protocol};
 use crate::plan::service::annotations::values::ValueKind::{
-    AnyCase, AnyCaseProtocolPorts, AnyValue, HealthDomain, HealthPath, HttpCodes, Ids, Integer, Labels, LooseSwitch,
+    AnyCase, AnyCaseProtocolPorts, AnyValue, HealthDomain, HealthPath, HttpCodes, Ids, Labels, LooseSwitch,
     NetworkLoadBalancerName, OneOf, OneOfOrLast, PortRanges, Presence, ServerGroupPorts, Switch, Tags, Text, ZoneMaps,
 };
-use crate::plan::service::annotations::values::{ON_OFF, ValueKind, ZeroMeans};
+use crate::plan::service::annotations::values::{ON_OFF, ValueKind, number, number_or_zero};
 use crate::plan::service::annotations::{
-    self, AnnotationKey, AnnotationName, Applies, BACKEND_TYPES, annotation_table,
+    self, AnnotationKey, AnnotationName, Applies, BACKEND_TYPES, annotation_table, suffix,
 };
 use crate::plan::service::handling;
 use crate::plan::service::management::ManagementLevel;
@@ -39,25 +39,13 @@ impl Field {
     pub const fn protocols(self) -> &'static [Protocol] {
         match self {
             Self::Listener(field) => field.protocols(),
-            Self::Group(_) => &Protocol::ALL,
+            Self::Group(_) => Protocol::ALL,
         }
     }
 }
 
 const TRUE_FALSE: [&str; 2] = ["true", "false"];
 const ADDRESS_TYPES: &[&str] = &["Internet", "Intranet"];
-
-const fn suffix(text: &'static str) -> AnnotationKey {
-    AnnotationKey::Suffix(text)
-}
-
-const fn number(min: i64, max: i64) -> ValueKind {
-    Integer { min, max, zero: ZeroMeans::Unset }
-}
-
-const fn number_or_zero(max: i64) -> ValueKind {
-    Integer { min: 0, max, zero: ZeroMeans::Value }
-}
 
 const fn ids(most: usize) -> ValueKind {
     Ids { most, empties: false }

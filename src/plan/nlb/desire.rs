@@ -1,7 +1,4 @@
-//! From a Service to its desired state. Start with [`desire`].
-//!
-//! Everything that can be wrong with a Service is found here, and comes out as one list, each problem with what it is
-//! about. What depends on the load balancer as it stands is left to the [diff](super::diff).
+//! From a Service to its desired state, and what else this product brings to what all products do.
 
 mod access;
 mod ineffective;
@@ -11,80 +8,148 @@ mod ports;
 use std::collections::BTreeSet;
 
 use self::ports::PortReader;
-use super::annotations::{Annotations, Field, Name};
-use super::desired::{Desired, NetworkExtra};
-use super::model::Protocol;
-use crate::plan::inputs::ServiceView;
-use crate::plan::service::annotations::{AnnotationName, Applies, parse};
-use crate::plan::service::applied;
-use crate::plan::service::backends::{AddressFamily, BackendRules, Inputs};
-use crate::plan::service::desire;
-use crate::plan::service::desired::Sources;
+use super::annotations::{Annotations, Field, INSTANCE, Name};
+use super::desired::{Desired, DesiredAccess, DesiredInstance, NetworkExtra, NetworkModel};
+use super::model::{InstanceField, InstanceFields};
+use super::observed::{Observed, ObservedInstance};
+use super::operation::Plan;
+use super::teardown;
+use crate::plan::inputs::{Ingress, ServicePort, ServiceView};
+use crate::plan::service::annotations::{AnnotationName, Applies};
+use crate::plan::service::backends::AddressFamily;
+use crate::plan::service::desired::{ProductModel, Removal, Sources};
+use crate::plan::service::origins::{self, NOT_CHOSEN_YET, configured};
 use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, Owner};
-use crate::plan::service::problem::{ProblemScope, ScopedProblems};
+use crate::plan::service::problem::{ProblemScope, ScopedProblems, ServiceProblem};
 use crate::plan::service::settings::ServiceSettings;
+use crate::plan::service::{applied, diff};
+use crate::plan::setting::Otherwise;
+use crate::plan::setting::SettingSource::{Nodes, Spec};
 
-/// What a Service asks for, with everything that is wrong with it in [`Desired::problems`].
-pub fn desire(inputs: &Inputs<'_>) -> Desired {
-    let Inputs { service, settings, .. } = *inputs;
-    let annotations: Annotations = parse(service);
-    let owner = Owner::of_network_load_balancer(service, settings);
-    let mut problems = ScopedProblems::default();
-    let instance = instance::desire(&annotations, &owner, settings, &mut problems);
-    let rules = backend_rules(service, &annotations, settings);
-    let sources = Sources::new(inputs, &annotations, &rules);
-    let extra = NetworkExtra {
-        vswitches: if settings.place_near_nodes { Vec::new() } else { settings.vswitches.clone() },
-        ..NetworkExtra::default()
-    };
-    let mut desired = Desired::new(&sources, owner, problems, instance, extra);
-    access::add(&mut desired, service, &annotations);
-    if service.labels.contains_key(LABEL_SECURITY_GROUP) {
-        desired.applied.insert(applied::SOURCE_RANGES.to_owned());
+impl ProductModel for NetworkModel {
+    const APPLIED: &'static str = applied::NLB;
+    const FIXES_GROUPS: &'static [Name] = &[Name::IpVersion, Name::BackendIpVersion, Name::ServerGroupType];
+    type Name = Name;
+    type Instance = DesiredInstance;
+    type Access = DesiredAccess;
+    type Extra = NetworkExtra;
+    type Observed = Observed;
+
+    fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
+        Owner::of_network_load_balancer(service, settings)
     }
-    PortReader { sources: &sources }.add_all(&mut desired);
-    let of_listeners = desired.listeners.iter().map(|(key, listener)| (listener.port, key.protocol)).collect();
-    let fixes_groups = [Name::IpVersion, Name::BackendIpVersion, Name::ServerGroupType];
-    desired.add_problems(&sources, |name| scope_of(name, &of_listeners, service), &fixes_groups);
-    let found = ineffective::ineffective(&sources, &desired);
-    desired.warnings.extend(found);
-    desired
+
+    fn family(annotations: &Annotations, settings: &ServiceSettings) -> AddressFamily {
+        let ipv6 = annotations.is(Name::IpVersion, "DualStack") && settings.service.ipv6;
+        match annotations.get(Name::BackendIpVersion) {
+            Some("ipv6") if ipv6 => AddressFamily::V6,
+            Some("dualstack") if ipv6 => AddressFamily::Both,
+            _ => AddressFamily::V4,
+        }
+    }
+
+    fn attaches_addresses(annotations: &Annotations) -> bool {
+        annotations.is(Name::ServerGroupType, "Ip")
+    }
+
+    fn instance(sources: &Sources<'_, Name>, problems: &mut ScopedProblems) -> (DesiredInstance, NetworkExtra) {
+        instance::desire(sources, problems)
+    }
+
+    fn add_access(desired: &mut Desired, sources: &Sources<'_, Name>) {
+        let service = sources.inputs.service;
+        access::add(desired, service, sources.annotations);
+        if service.labels.contains_key(LABEL_SECURITY_GROUP) {
+            desired.applied.insert(applied::SOURCE_RANGES.to_owned());
+        }
+    }
+
+    fn add_port(
+        desired: &mut Desired,
+        sources: &Sources<'_, Name>,
+        source: String,
+        port: &ServicePort,
+    ) -> Result<(), ServiceProblem> {
+        PortReader { sources }.add(desired, source, port)
+    }
+
+    /// An attribute of a listener or of a server group stays because nothing is stated of it; no new listener is made without
+    /// what it should have.
+    fn scope_of(name: Name, desired: &Desired, service: &ServiceView) -> ProblemScope {
+        let listeners: BTreeSet<u16> = match (name, name.entry().applies) {
+            (_, Applies::Field(Field::Listener(field))) => {
+                let able = desired.listeners.iter().filter(|(key, _)| field.protocols().contains(&key.protocol));
+                able.map(|(_, listener)| listener.port).collect()
+            }
+            (Name::VgroupPort | Name::BackendIpVersion, _) | (_, Applies::Listeners | Applies::Field(_)) => {
+                service.ports.iter().map(|port| port.port).collect()
+            }
+            _ => BTreeSet::new(),
+        };
+        let (applies, nothing) = (name.entry().applies, ProblemScope::default());
+        match name {
+            Name::VgroupPort | Name::BackendIpVersion => ProblemScope { listeners, ..nothing },
+            _ if matches!(applies, Applies::Field(_)) => ProblemScope { settings: listeners, ..nothing },
+            _ => ProblemScope { load_balancer: applies == Applies::Instance, listeners, ..nothing },
+        }
+    }
+
+    fn check(desired: &mut Desired, sources: &Sources<'_, Name>) {
+        let found = ineffective::ineffective(sources, desired);
+        desired.warnings.extend(found);
+    }
+
+    fn otherwise(_: &ServiceView, settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name>> {
+        let ports: Vec<String> =
+            desired.listeners.keys().map(|key| format!("{}:{}", key.protocol, key.ports())).collect();
+        let mut otherwise = vec![(Name::ProtocolPort, Some(ports.join(",")), Spec("spec.ports"))];
+        if desired.reuse.is_none() {
+            otherwise.extend(made_with(settings, desired));
+        }
+        otherwise
+    }
+
+    fn found(observed: &Observed) -> Vec<(Name, String)> {
+        observed.instance.as_ref().map(found).unwrap_or_default()
+    }
+
+    fn diff(desired: &Desired, observed: &Observed) -> Plan {
+        diff::diff(desired, observed)
+    }
+
+    fn teardown(removal: &Removal, observed: &Observed) -> Plan {
+        teardown::teardown(&removal.owner, &removal.departure, observed)
+    }
+
+    fn ingress(_: &Desired, observed: &Observed, _: &[String]) -> Vec<Ingress> {
+        let names = observed.instance.iter().map(|instance| instance.dns_name.clone()).filter(|name| !name.is_empty());
+        names.map(|hostname| Ingress { ip: String::new(), hostname }).collect()
+    }
 }
 
-/// What stays as it is while an annotation makes no sense, server groups apart. An attribute of a listener or of a server group
-/// stays because nothing is stated of it; no new listener is made without what it should have.
-fn scope_of(name: Name, wanted: &BTreeSet<(u16, Protocol)>, service: &ServiceView) -> ProblemScope {
-    let listeners: BTreeSet<u16> = match (name, name.entry().applies) {
-        (_, Applies::Field(Field::Listener(field))) => {
-            wanted.iter().filter(|(_, protocol)| field.protocols().contains(protocol)).map(|(port, _)| *port).collect()
-        }
-        (Name::VgroupPort | Name::BackendIpVersion, _) | (_, Applies::Listeners | Applies::Field(_)) => {
-            service.ports.iter().map(|port| port.port).collect()
-        }
-        _ => BTreeSet::new(),
+/// What a load balancer is made with.
+fn made_with(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name>> {
+    let create = &desired.instance.create;
+    let zones: Vec<String> = create.zones.iter().map(|zone| format!("{}:{}", zone.zone, zone.vswitch)).collect();
+    let zones = if zones.is_empty() { NOT_CHOSEN_YET.to_owned() } else { zones.join(",") };
+    let zones = match settings.place_near_nodes {
+        true => (Name::ZoneMaps, Some(zones), Nodes),
+        false => configured(Name::ZoneMaps, Some(zones)),
     };
-    let (applies, nothing) = (name.entry().applies, ProblemScope::default());
-    match name {
-        Name::VgroupPort | Name::BackendIpVersion => ProblemScope { listeners, ..nothing },
-        _ if matches!(applies, Applies::Field(_)) => ProblemScope { settings: listeners, ..nothing },
-        _ => ProblemScope { load_balancer: applies == Applies::Instance, listeners, ..nothing },
-    }
+    let mut all = vec![zones, configured(Name::AdditionalResourceTags, origins::tags(&settings.nlb.tags))];
+    all.extend(shown(&create.fields).map(|(name, value)| configured(name, Some(value))));
+    all
 }
 
-/// What the annotations say of backends.
-pub(super) fn backend_rules(
-    service: &ServiceView,
-    annotations: &Annotations,
-    settings: &ServiceSettings,
-) -> BackendRules {
-    let is = |name, value| annotations.is(name, value);
-    let ipv6 = is(Name::IpVersion, "DualStack") && settings.service.ipv6;
-    let family = match annotations.get(Name::BackendIpVersion) {
-        Some("ipv6") if ipv6 => AddressFamily::V6,
-        Some("dualstack") if ipv6 => AddressFamily::Both,
-        _ => AddressFamily::V4,
-    };
-    let mut rules = desire::backend_rules(service, annotations, settings, family);
-    rules.nodes.by_address = is(Name::ServerGroupType, "Ip");
-    rules
+/// What the load balancer has, as annotations would say it.
+fn found(it: &ObservedInstance) -> Vec<(Name, String)> {
+    use InstanceField::{BandwidthPackage, CrossZone, IpVersion, Ipv6AddressType};
+    let is_told = |field: &InstanceField| !matches!(field, BandwidthPackage | CrossZone | IpVersion | Ipv6AddressType);
+    let told =
+        it.fields.iter().filter(|(field, _)| is_told(field)).map(|(field, value)| (field, value.clone())).collect();
+    shown(&told).collect()
+}
+
+fn shown(fields: &InstanceFields) -> impl Iterator<Item = (Name, String)> {
+    INSTANCE.into_iter().filter_map(|(name, field)| Some((name, field.shown(fields.get(&field)?).to_owned())))
 }

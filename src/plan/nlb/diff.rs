@@ -1,94 +1,70 @@
-//! From what there is to what is desired, as steps in an order of which every prefix is safe.
-//!
-//! The order: the load balancer and its attributes; the security group of the source ranges, filled before it is joined;
-//! server groups, each filled before anything is taken out of it; listeners, each after its group has its backends; at last
-//! what is no longer wanted. So at no time does a listener send traffic to a group that lacks its backends, or serve clients
-//! that the source ranges keep out.
-//!
-//! Nothing is decided by labels or by what was applied last: only by the two sides given here.
+//! What is particular to the steps of network load balancers.
 
 pub(super) mod access;
-mod groups;
 mod instance;
 mod listeners;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use super::desired::Desired;
-use super::observed::{Answer, Observed};
-use super::operation::{Operation, Plan};
-use crate::plan::service::group_diff;
-use crate::plan::service::listener_diff::serve_first;
-use crate::plan::service::listener_pass;
-use crate::plan::service::management::{self, ManagementLevel};
-use crate::plan::service::observed::ObservedModel;
+use super::annotations::Name;
+use super::desired::{Desired, GroupSpec, NetworkModel};
+use super::model::{CreateLoadBalancer, GroupField, InstanceField};
+use super::observed::{GroupDetails, Observed, ObservedInstance};
+use super::operation::{Own, Plan};
+use crate::plan::inputs::Ingress;
+use crate::plan::service::annotations::AnnotationName;
+use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::diff::DiffModel;
+use crate::plan::service::group_diff::{GroupModel, planner};
+use crate::plan::service::groups::GroupInPlan;
+use crate::plan::service::listener_pass::Protection;
+use crate::plan::service::model::{Backend, DesiredGroup, GroupRef};
+use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
-/// The steps to the desired state. Does not fail: what prevents it is in [`Plan::problems`], and the other work
-/// goes on, unless the load balancer must not be used at all.
-pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
-    let mut plan = Plan::default();
-    plan.problems.extend(desired.problems.iter().map(|scoped| scoped.problem.clone()));
-    // While the deletion of a load balancer runs, nothing is there to work on.
-    let is_going = observed.jobs.get(&Target::LoadBalancer).is_some_and(|job| job.deletes);
-    if is_going {
-        return plan;
-    }
-    let usable = instance::usable(desired, observed);
-    let is_usable = usable.is_ok();
-    plan.problems.extend(usable.err());
-    if observed.instance.is_none() && desired.reuse.is_none() {
-        let is_open = is_usable && !desired.problems.withhold_load_balancer();
-        return group_diff::unless_in_vain(desired, observed, is_open, converge(desired, observed, plan));
-    }
-    if !is_usable {
-        // Groups are no part of a load balancer: what sends traffic to them now does so on.
-        return Plan { problems: plan.problems, ..group_diff::follow(desired, observed, false) };
-    }
-    if let Some(problem) = instance::forbidden(desired, observed) {
-        plan.problems.push(problem);
-        let serves = !desired.ingress.is_empty();
-        return Plan { problems: plan.problems, ..group_diff::follow(desired, observed, serves) };
-    }
-    converge(desired, observed, plan)
-}
+impl DiffModel for NetworkModel {
+    const IS_WHOLE: bool = false;
 
-fn converge(desired: &Desired, observed: &Observed, mut plan: Plan) -> Plan {
-    let desired = &*group_diff::settled(desired, observed);
-    let made = made(desired, observed, &mut plan);
-    let observed = made.as_ref().unwrap_or(observed);
-    let phase = management::mark(&plan);
-    instance::diff(desired, observed, &mut plan);
-    let protected = access::ensure(desired, observed, &mut plan);
-    management::excuse(desired.manage, ManagementLevel::All, phase, &mut plan);
-    let phase = management::mark(&plan);
-    let mut places = group_diff::ensure(desired, observed, &mut plan);
-    management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
-    serve_first(&mut plan.steps, |group| observed.serves(group));
-    let phase = management::mark(&plan);
-    let references = listener_pass::diff(desired, observed, (&places, protected), &mut plan);
-    management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);
-    let phase = management::mark(&plan);
-    group_diff::follow_listeners(desired, observed, (&mut places, &references), &mut plan);
-    group_diff::sweep(desired, observed, &places, &references, &mut plan);
-    management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
-    access::finish(desired, observed, &mut plan);
-    management::withhold(desired.manage, &mut plan);
-    plan
-}
-
-/// Plans the creation of a load balancer that is not there, and gives what there is afterwards: not everything can be said
-/// when one is made.
-fn made(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Option<Observed> {
-    if observed.instance.is_some() {
-        return None;
+    fn is_going(observed: &Observed) -> bool {
+        observed.jobs.get(&Target::LoadBalancer).is_some_and(|job| job.deletes)
     }
-    let operation = Operation::Create(Box::new(desired.instance.create.clone()));
-    let mut made = observed.clone();
-    made.apply(&operation, &Answer::default());
-    plan.step(operation, Target::LoadBalancer, [], "the Service has no load balancer");
-    Some(made)
+
+    fn is_bound(desired: &Desired, instance: &ObservedInstance) -> bool {
+        let is_own = |it: &Ingress| it.hostname == instance.dns_name || it.hostname.is_empty();
+        desired.ingress.is_empty() || desired.ingress.iter().any(is_own)
+    }
+
+    fn usable(desired: &Desired, instance: Option<&ObservedInstance>) -> Result<(), ServiceProblem> {
+        match instance {
+            None if desired.instance.create.zones.is_empty() => Err(ServiceProblem::required(
+                Name::ZoneMaps.key(),
+                "zones need vSwitches, here or as cloud.vswitches of the configuration: none is known near the nodes",
+            )),
+            Some(it) if desired.reuse.is_none() && it.status == "CreateFailed" => Err(ServiceProblem::state(
+                format!("load balancer {}", it.id),
+                format!("the cloud could not make it ({}); delete it to have it created again", it.status),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_public(instance: &ObservedInstance) -> bool {
+        instance.fields.text(InstanceField::AddressType).eq_ignore_ascii_case("Internet")
+    }
+
+    fn creation(desired: &Desired) -> &CreateLoadBalancer {
+        &desired.instance.create
+    }
+
+    fn set_instance(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Protection {
+        instance::diff(desired, observed, plan);
+        access::ensure(desired, observed, plan)
+    }
+
+    fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
+        access::finish(desired, observed, plan);
+    }
 }
 
 /// Attributes that differ from what is `wanted`, and how. What the cloud does not report is its default.
@@ -106,4 +82,86 @@ fn differing<'a, F: Copy + Display + Ord + 'a>(
         ((*field, value.clone()), format!("{field} {found} -> {value}"))
     });
     changed.unzip()
+}
+
+impl GroupModel for NetworkModel {
+    const NAMED: &'static str = "a server group that exists";
+
+    fn is_same(desired: &Desired, observed: &Observed, name: &str, id: &str) -> bool {
+        let known = desired.extra.group_specs.get(name).zip(observed.group_details.get(id));
+        known.is_none_or(|(spec, details)| is_same(observed, spec, details))
+    }
+
+    fn create(desired: &Desired, wanted: &DesiredGroup, plan: &mut Plan) {
+        let Some(spec) = desired.extra.group_specs.get(&wanted.group.to_string()) else { return };
+        let target = Target::Group(wanted.group.clone());
+        plan.step(Own::CreateGroup(Box::new(spec.create.clone())), target.clone(), [], wanted.source.clone());
+        let backends = wanted.backends.to_vec();
+        for operation in planner(desired).additions(&wanted.group, &backends) {
+            plan.step(operation, target.clone(), [target.clone()], &wanted.source);
+        }
+    }
+
+    fn change(desired: &Desired, observed: &Observed, wanted: &DesiredGroup, place: &GroupInPlan, plan: &mut Plan) {
+        let Some(id) = &place.id else { return };
+        let members = observed.groups.get(id).and_then(|group| group.backends.as_ref());
+        if let Some(members) = members.filter(|members| !members.are_known_as(&wanted.backends)) {
+            clash(desired, wanted, id, members, plan);
+        }
+        let spec = desired.extra.group_specs.get(&wanted.group.to_string());
+        if let Some((spec, details)) = spec.zip(observed.group_details.get(id)) {
+            attributes(wanted, &place.group, (spec, details), plan);
+        }
+    }
+}
+
+/// Whether a group with the right name is as it would be made, as far as that cannot be changed. Groups behind TLS used to
+/// be made with the listener's protocol, and serve all the same.
+fn is_same(observed: &Observed, spec: &GroupSpec, details: &GroupDetails) -> bool {
+    let vpc = observed.instance.as_ref().map(|instance| instance.vpc_id.as_str()).unwrap_or_default();
+    let in_vpc = vpc.is_empty() || details.vpc_id.is_empty() || details.vpc_id == vpc;
+    in_vpc
+        && GroupField::ALL.iter().filter(|field| field.is_fixed()).all(|field| {
+            let (Some(wanted), Some(found)) = (spec.create.fields.get(field), details.fields.get(field)) else {
+                return true;
+            };
+            let behind_tls = *field == GroupField::Protocol && wanted == "TCP" && found == "TCPSSL";
+            wanted.eq_ignore_ascii_case(found) || behind_tls
+        })
+}
+
+/// Sets attributes that differ.
+fn attributes(wanted: &DesiredGroup, group: &GroupRef, (spec, details): (&GroupSpec, &GroupDetails), plan: &mut Plan) {
+    let kept = spec.kept.iter().filter(|(field, _)| !field.is_fixed());
+    let (fields, reasons) = differing(kept, &details.fields, default_of);
+    if fields.is_empty() {
+        return;
+    }
+    let reason = format!("{}: {}", wanted.source, reasons.join(", "));
+    plan.step(Own::SetGroup { group: group.clone(), fields }, Target::Group(group.clone()), [], reason);
+}
+
+/// A backend of a user that is what we would add stays the user's; that is told.
+fn clash(desired: &Desired, wanted: &DesiredGroup, id: &str, backends: &[Backend], plan: &mut Plan) {
+    let foreign = |backend: &&Backend| {
+        !desired.owner.owns_backend(&backend.description) && wanted.backends.contains(&backend.key)
+    };
+    let list: Vec<String> = backends
+        .iter()
+        .filter(foreign)
+        .map(|backend| format!("{}:{} ({:?})", backend.key.server_id, backend.key.port, backend.description))
+        .collect();
+    if !list.is_empty() {
+        plan.note(format!("group {id} holds backends of others that serve this port, too: {}", list.join(", ")));
+    }
+}
+
+/// What holds where the cloud does not say it.
+const fn default_of(field: GroupField) -> &'static str {
+    match field {
+        GroupField::Drain => "false",
+        GroupField::PreserveClientIp | GroupField::HealthCheck => "true",
+        GroupField::HealthCheckPort => "0",
+        _ => "",
+    }
 }

@@ -14,34 +14,29 @@ use crate::plan::service::steps::Target;
 /// Most security groups of a load balancer.
 pub const MOST_SECURITY_GROUPS: usize = 4;
 
-/// Protocol of a listener.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Protocol {
-    /// Layer 4, TCP.
-    #[default]
-    Tcp,
-    /// Layer 4, UDP.
-    Udp,
-    /// TLS that ends at the load balancer.
-    TcpSsl,
+api_fields! {
+    /// Protocol of a listener, as the API and annotations spell it, in the order in which messages list them.
+    #[derive(Default)]
+    Protocol {
+        /// Layer 4, TCP.
+        #[default]
+        Tcp = "TCP",
+        /// Layer 4, UDP.
+        Udp = "UDP",
+        /// TLS that ends at the load balancer.
+        TcpSsl = "TCPSSL",
+    }
 }
 
 impl Protocol {
-    /// All three, in the order in which messages list them.
-    pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::TcpSsl];
-
-    /// The spelling of the API: `TCP`, `UDP`, `TCPSSL`.
+    /// The spelling of the API.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
-            Self::TcpSsl => "TCPSSL",
-        }
+        self.parameter()
     }
 
     /// Parses the name in upper or lower case.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|protocol| protocol.as_str().eq_ignore_ascii_case(text))
+        Self::ALL.iter().copied().find(|protocol| protocol.as_str().eq_ignore_ascii_case(text))
     }
 
     /// The protocol between the load balancer and its backends, as server groups state it.
@@ -50,12 +45,6 @@ impl Protocol {
             Self::Udp => "UDP",
             Self::Tcp | Self::TcpSsl => "TCP",
         }
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -81,13 +70,6 @@ impl ListenerKey {
     #[must_use]
     pub const fn is_range(self) -> bool {
         self.first != self.last
-    }
-
-    /// Whether two listeners cannot be on one load balancer: they share a port, and both or neither of them are UDP.
-    #[must_use]
-    pub fn collides(self, other: Self) -> bool {
-        let overlaps = self.first <= other.last && other.first <= self.last;
-        overlaps && (self.protocol == Protocol::Udp) == (other.protocol == Protocol::Udp)
     }
 
     /// Its ports as marks write them: `80`, or `80_400`.
@@ -155,7 +137,7 @@ impl ListenerField {
             | Self::SecurityPolicy
             | Self::Alpn
             | Self::AlpnPolicy => &[Protocol::TcpSsl],
-            _ => &Protocol::ALL,
+            _ => Protocol::ALL,
         }
     }
 }

@@ -3,12 +3,15 @@
 //! Only what is proven to be ours in the same run is touched, and no attribute is compared: a load balancer of the wrong
 //! kind can still be left.
 
+use super::desired::NetworkModel;
 use super::diff::access;
 use super::model::{InstanceField, InstanceFields, ListenerKey};
 use super::needs::{MissingReads, groups_of_users};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Own, Plan};
 use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::cloud::ObservedInstanceModel;
+use crate::plan::service::goal::Goal;
 use crate::plan::service::groups::still_used;
 use crate::plan::service::groups::{BackendPlanner, GroupReferences};
 use crate::plan::service::handling::Departure;
@@ -159,4 +162,19 @@ fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut P
         }
     }
     clear(owner, observed, &references, plan);
+}
+
+impl Goal<NetworkModel> {
+    /// What must be read before it can be compared with what there is.
+    pub fn needs(&self, observed: &Observed) -> MissingReads {
+        match self {
+            Self::Ensure(desired) => desired.needs(observed),
+            Self::Remove(removal) => {
+                let mut needs = teardown_needs(&removal.owner, &removal.departure, observed);
+                let has_joined = observed.instance.iter().any(|instance| !instance.security_group_ids.is_empty());
+                needs.security_groups &= removal.had_ranges || has_joined;
+                needs
+            }
+        }
+    }
 }

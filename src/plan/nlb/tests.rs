@@ -11,15 +11,17 @@ use std::sync::Arc;
 
 use litemap::LiteMap;
 
-use super::desire::desire;
 use super::desired::Desired;
-use super::diff::diff;
 use super::model::{InstanceField, InstanceFields, ListenerKey, Protocol};
-use super::observed::{Answer, GroupDetails, Observed, ObservedInstance, ObservedListener, ObservedSecurityGroup};
+use super::observed::{
+    GroupDetails, Observed, ObservedInstance, ObservedListener, ObservedParts, ObservedSecurityGroup,
+};
 use super::operation::{Operation, Own, Plan};
 use super::teardown::teardown;
 use crate::plan::clb::tests::World;
 use crate::plan::service::backends::Inputs;
+use crate::plan::service::cloud::Answer;
+use crate::plan::service::diff::diff;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::{Backend, BackendKey, ObservedGroup};
 use crate::plan::service::problem::ServiceProblem;
@@ -34,7 +36,7 @@ pub(crate) fn world(annotations: &[(&str, &str)]) -> World {
 
 pub(crate) fn desired(world: &World) -> Desired {
     let cidrs = ["192.168.0.0/16".parse().unwrap()];
-    desire(&Inputs {
+    Desired::of(&Inputs {
         service: &world.service,
         nodes: &world.nodes,
         endpoints: &world.endpoints,
@@ -56,7 +58,8 @@ pub(crate) struct Cloud {
 impl Default for Cloud {
     /// Nothing is there, and everything was looked for.
     fn default() -> Self {
-        let observed = Observed { security_groups: Some(Vec::new()), ..Observed::default() };
+        let parts = ObservedParts { security_groups: Some(Vec::new()), ..ObservedParts::default() };
+        let observed = Observed { parts, ..Observed::default() };
         Self { observed, made: 0 }
     }
 }
@@ -93,9 +96,12 @@ impl Cloud {
         let observed = Observed {
             instance: Some(instance),
             groups: LiteMap::from_iter([("sgp-user".to_owned(), group)]),
-            group_details: LiteMap::from_iter([("sgp-user".to_owned(), Box::new(details))]),
             listeners: Some(LiteMap::from_iter([(ListenerKey::port(9000, Protocol::Tcp), Box::new(listener))])),
-            security_groups: Some(Vec::new()),
+            parts: ObservedParts {
+                group_details: LiteMap::from_iter([("sgp-user".to_owned(), Box::new(details))]),
+                security_groups: Some(Vec::new()),
+                ..ObservedParts::default()
+            },
             ..Observed::default()
         };
         Self { observed, made: 0 }
@@ -209,7 +215,7 @@ fn while_security_groups_cannot_be_listed_none_is_made_and_no_listener_either() 
     cloud.observed.security_groups = None;
     let plan = bring(&world, &mut cloud);
     assert!(plan.problems.iter().any(|problem| problem.to_string().contains("could not be listed")), "{plan}");
-    assert_eq!((cloud.observed.security_groups, cloud.observed.groups.len()), (None, 1), "{plan}");
+    assert_eq!((&cloud.observed.security_groups, cloud.observed.groups.len()), (&None, 1), "{plan}");
     assert_eq!(cloud.observed.listeners.map(|all| all.len()), Some(0), "{plan}");
 }
 

@@ -68,6 +68,11 @@ impl AnnotationKey {
     }
 }
 
+/// A key after [`PREFIX`], or [`LEGACY_PREFIX`].
+pub(in crate::plan) const fn suffix(text: &'static str) -> AnnotationKey {
+    AnnotationKey::Suffix(text)
+}
+
 /// What an annotation is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applies<F> {

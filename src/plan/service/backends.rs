@@ -113,6 +113,7 @@ pub struct NodeRules {
 type Selected<'a> = Vec<(&'a Endpoint, u16)>;
 
 /// Everything that the backends of all ports have in common.
+#[derive(Debug)]
 pub(crate) struct BackendSources<'a> {
     rules: &'a BackendRules,
     endpoints: Vec<&'a Endpoint>,

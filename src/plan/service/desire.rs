@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 
-use super::annotations::{AnnotationName, Annotations};
-use super::backends::{AddressFamily, BackendMode, BackendRules, NodeRules};
-use super::desired::{Desired, ProductModel};
+use super::annotations::{AnnotationName, Annotations, ID, parse, raw};
+use super::applied::{Applied, applied};
+use super::backends::{BackendMode, BackendRules, BackendSources, Inputs, NodeRules};
+use super::desired::{Desired, NodePorts, ProductModel, Sources};
+use super::management::ManagementLevel;
 use super::ownership::{CLUSTER_UID_TAG, MOST_TAGS, Owner};
-use super::problem::{ScopedProblems, ServiceProblem};
+use super::problem::{ScopedProblem, ScopedProblems, ServiceProblem};
 use super::settings::ServiceSettings;
+use super::spec_fields;
 use crate::plan::inputs::ServiceView;
 
 /// Reason that the console shows for the modification protection of new load balancers.
@@ -22,16 +25,95 @@ pub(crate) fn is_reused<N: AnnotationName>(annotations: &Annotations<N>) -> bool
     annotations.get(N::ID).is_some() || annotations.is_wrong(N::ID)
 }
 
-/// What the annotations say of backends. By their address alone they are attached only if that is set afterwards.
-pub(crate) fn backend_rules<N: AnnotationName>(
+impl<M: ProductModel> Desired<M> {
+    /// What a Service asks for, with everything that is wrong with it in [`Desired::problems`].
+    pub fn of(inputs: &Inputs<'_>) -> Self {
+        let Inputs { service, settings, .. } = *inputs;
+        let annotations = &parse::<M::Name>(service);
+        let rules = &backend_rules::<M>(service, annotations, settings);
+        let backends = BackendSources::new(rules, inputs.nodes, inputs.endpoints);
+        let sources = &Sources { inputs, annotations, owner: M::owner(service, settings), backends, rules };
+        let mut problems = ScopedProblems::default();
+        let (instance, extra) = M::instance(sources, &mut problems);
+        // A value with a mistake still says that the load balancer is one of the user.
+        let stated_id = raw(service, ID).map(str::trim).filter(|id| !id.is_empty());
+        let mut desired = Self {
+            access: None,
+            manage: management_level(annotations),
+            manage_listeners: stated_id.is_none() || annotations.is(M::Name::FORCE_OVERRIDE_LISTENERS, "true"),
+            forbid_public: settings.service.disable_public,
+            reuse: stated_id.map(str::to_owned),
+            vanished: Vec::new(),
+            instance,
+            listeners: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            ports_without_group: false,
+            node_ports: NodePorts::of(service, sources.inputs.endpoints, sources.rules),
+            batch_size: settings.service.backend_batch_size.max(1),
+            problems,
+            warnings: (annotations.warnings.iter().chain(&sources.backends.warnings).cloned())
+                .chain(spec_fields::without_effect(service))
+                .collect(),
+            empty_ports: Vec::new(),
+            unready: sources.backends.unready(sources.inputs),
+            unresolved: BTreeSet::new(),
+            outside: BTreeSet::new(),
+            ingress: service.ingress.clone(),
+            applied: applied(service, M::APPLIED),
+            applies: Applied::new(),
+            owner: sources.owner.clone(),
+            extra,
+        };
+        M::add_access(&mut desired, sources);
+        for (index, port) in service.ports.iter().enumerate() {
+            if let Err(problem) = M::add_port(&mut desired, sources, format!("spec.ports[{index}]"), port) {
+                desired.ports_without_group = true;
+                desired.problems.listeners([port.port], problem);
+            }
+        }
+        M::check(&mut desired, sources);
+        desired.add_problems(sources);
+        desired
+    }
+
+    /// Puts what is wrong with annotations before all other problems.
+    fn add_problems(&mut self, sources: &Sources<'_, M::Name>) {
+        let nodes = [M::Name::BACKEND_LABEL, M::Name::REMOVE_UNSCHEDULED_BACKEND];
+        let scoped = |(name, problem): &(M::Name, ServiceProblem)| {
+            let mut scope = M::scope_of(*name, self, sources.inputs.service);
+            // A load balancer is worth more than its tags.
+            scope.load_balancer &= *name != M::Name::ADDITIONAL_RESOURCE_TAGS;
+            // Elsewhere, pods decide which nodes serve.
+            scope.nodes = nodes.contains(name) && sources.rules.mode == BackendMode::Cluster;
+            if scope.nodes {
+                scope.settings.extend(sources.inputs.service.ports.iter().map(|port| port.port));
+            }
+            scope.groups = *name == M::Name::VGROUP_PORT || M::FIXES_GROUPS.contains(name);
+            ScopedProblem { problem: problem.clone(), scope }
+        };
+        let of_annotations = sources.annotations.problems.iter().map(scoped);
+        self.problems = of_annotations.chain(self.problems.iter().cloned()).collect();
+    }
+}
+
+/// What is managed. While the annotation makes no sense, only backends are, which follow their pods in any case.
+fn management_level<N: AnnotationName>(annotations: &Annotations<N>) -> ManagementLevel {
+    match annotations.get(N::MANAGE).and_then(ManagementLevel::parse) {
+        Some(stated) => stated,
+        None if annotations.is_wrong(N::MANAGE) => ManagementLevel::Backends,
+        None => ManagementLevel::All,
+    }
+}
+
+/// What the annotations say of backends.
+pub(crate) fn backend_rules<M: ProductModel>(
     service: &ServiceView,
-    annotations: &Annotations<N>,
+    annotations: &Annotations<M::Name>,
     settings: &ServiceSettings,
-    family: AddressFamily,
 ) -> BackendRules {
-    let eni = annotations.get(N::BACKEND_TYPE).map_or(settings.service.eni_backends, |kind| kind == "eni");
+    let eni = annotations.get(M::Name::BACKEND_TYPE).map_or(settings.service.eni_backends, |kind| kind == "eni");
     let is = |name, value| annotations.is(name, value);
-    let shared = is_reused(annotations) && annotations.is_stated(N::VGROUP_PORT);
+    let shared = is_reused(annotations) && annotations.is_stated(M::Name::VGROUP_PORT);
     let number = |name| annotations.integer(name).and_then(|value| u8::try_from(value).ok());
     BackendRules {
         mode: match (eni, service.local_traffic) {
@@ -39,17 +121,17 @@ pub(crate) fn backend_rules<N: AnnotationName>(
             (false, true) => BackendMode::Local,
             (false, false) => BackendMode::Cluster,
         },
-        family,
+        family: M::family(annotations, settings),
         handmade: service.selector.is_empty(),
-        graceful: eni && is(N::GRACEFUL_SHUTDOWN, "true") && !is(N::IGNORE_WEIGHT_UPDATE, "on"),
-        total_weight: number(N::WEIGHT).filter(|_| shared),
-        default_weight: number(N::DEFAULT_WEIGHT).unwrap_or(100),
+        graceful: eni && is(M::Name::GRACEFUL_SHUTDOWN, "true") && !is(M::Name::IGNORE_WEIGHT_UPDATE, "on"),
+        total_weight: number(M::Name::WEIGHT).filter(|_| shared),
+        default_weight: number(M::Name::DEFAULT_WEIGHT).unwrap_or(100),
         nodes: NodeRules {
             pods_only: eni,
-            by_address: false,
-            labels: annotations.pairs(N::BACKEND_LABEL).cloned().unwrap_or_default(),
+            by_address: M::attaches_addresses(annotations),
+            labels: annotations.pairs(M::Name::BACKEND_LABEL).cloned().unwrap_or_default(),
             exclude_masters: settings.service.exclude_masters,
-            exclude_cordoned: is(N::REMOVE_UNSCHEDULED_BACKEND, "on"),
+            exclude_cordoned: is(M::Name::REMOVE_UNSCHEDULED_BACKEND, "on"),
             region: settings.region.clone(),
         },
     }

@@ -1,22 +1,21 @@
-//! What a Service asks for, complete and comparable, as far as it is the same for every product. `Desired::new` reads it.
+//! What a Service asks for, complete and comparable, as far as it is the same for every product. `Desired::of` reads it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::annotations::{AnnotationName, Annotations, ID, raw};
-use super::applied::{Applied, applied};
-use super::backends::{BackendMode, BackendRules, BackendSources, Inputs};
+use super::annotations::{AnnotationName, Annotations};
+use super::applied::Applied;
+use super::backends::{AddressFamily, BackendMode, BackendRules, BackendSources, Inputs};
 use super::handling::Departure;
 use super::management::ManagementLevel;
 use super::model::{Backend, BackendKey, BackendKind, DesiredBackends, DesiredGroup, GroupRef, NodeBackends};
 use super::observed::ObservedModel;
 use super::operation::{ListenerFields, OperationModel};
 use super::ownership::Owner;
-use super::problem::{ProblemScope, ScopedProblem, ScopedProblems, ServiceProblem};
+use super::problem::{ProblemScope, ScopedProblems, ServiceProblem};
 use super::settings::ServiceSettings;
-use super::spec_fields;
 use super::steps::{Plan, Target};
 use super::unready::UnreadyNodes;
 use crate::plan::inputs::{Endpoint, EndpointsView, Ingress, ServicePort, ServiceView, TargetPort};
@@ -26,6 +25,8 @@ use crate::plan::setting::Otherwise;
 pub trait ProductModel: OperationModel<ListenerKey: Into<Target>> {
     /// The annotation that remembers what was [applied](super::applied).
     const APPLIED: &'static str;
+    /// Annotations that decide about server groups, besides those that name them.
+    const FIXES_GROUPS: &'static [Self::Name] = &[];
     /// Its annotations.
     type Name: AnnotationName;
     /// What is asked of the instance.
@@ -40,15 +41,40 @@ pub trait ProductModel: OperationModel<ListenerKey: Into<Target>> {
     /// Who asks.
     fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner;
 
-    /// What the annotations say of backends.
-    fn backend_rules(
-        service: &ServiceView,
-        annotations: &Annotations<Self::Name>,
-        settings: &ServiceSettings,
-    ) -> BackendRules;
+    /// Which addresses of backends are attached.
+    fn family(annotations: &Annotations<Self::Name>, settings: &ServiceSettings) -> AddressFamily;
 
-    /// The desired state of a managed Service.
-    fn desire(inputs: &Inputs<'_>) -> Desired<Self>;
+    /// Whether backends are attached by their addresses alone.
+    fn attaches_addresses(_annotations: &Annotations<Self::Name>) -> bool {
+        false
+    }
+
+    /// What is asked of the instance, and what only this product has.
+    fn instance(sources: &Sources<'_, Self::Name>, problems: &mut ScopedProblems) -> (Self::Instance, Self::Extra);
+
+    /// Adds who may reach the listeners.
+    fn add_access(_desired: &mut Desired<Self>, _sources: &Sources<'_, Self::Name>) {}
+
+    /// Adds the listener and the server group of a port, which is at `source`.
+    ///
+    /// # Errors
+    /// What is wrong with the port.
+    fn add_port(
+        _desired: &mut Desired<Self>,
+        _sources: &Sources<'_, Self::Name>,
+        _source: String,
+        _port: &ServicePort,
+    ) -> Result<(), ServiceProblem> {
+        Ok(())
+    }
+
+    /// What stays as it is while an annotation makes no sense, server groups apart.
+    fn scope_of(_name: Self::Name, _desired: &Desired<Self>, _service: &ServiceView) -> ProblemScope {
+        ProblemScope::default()
+    }
+
+    /// Checks what is desired as a whole, and adds what of it has no effect.
+    fn check(_desired: &mut Desired<Self>, _sources: &Sources<'_, Self::Name>) {}
 
     /// What holds where no annotation speaks.
     fn otherwise(
@@ -178,7 +204,7 @@ pub struct NodePorts {
 }
 
 impl NodePorts {
-    fn of(service: &ServiceView, endpoints: &EndpointsView, rules: &BackendRules) -> Self {
+    pub(super) fn of(service: &ServiceView, endpoints: &EndpointsView, rules: &BackendRules) -> Self {
         let lacks_one = rules.mode != BackendMode::Eni && service.ports.iter().any(|port| port.node_port == 0);
         let by_address = rules.nodes.by_address && rules.mode != BackendMode::Eni;
         let number = |port: &ServicePort| match port.target_port {
@@ -217,62 +243,16 @@ impl NodePorts {
 }
 
 /// What is read to know what a Service asks for.
-pub(crate) struct Sources<'a, N> {
+#[derive(Debug)]
+pub struct Sources<'a, N> {
     pub(crate) inputs: &'a Inputs<'a>,
     pub(crate) annotations: &'a Annotations<N>,
+    pub(crate) owner: Owner,
     pub(crate) backends: BackendSources<'a>,
     pub(crate) rules: &'a BackendRules,
 }
 
-impl<'a, N: AnnotationName> Sources<'a, N> {
-    pub(crate) fn new(inputs: &'a Inputs<'a>, annotations: &'a Annotations<N>, rules: &'a BackendRules) -> Self {
-        let backends = BackendSources::new(rules, inputs.nodes, inputs.endpoints);
-        Self { inputs, annotations, backends, rules }
-    }
-}
-
 impl<M: ProductModel> Desired<M> {
-    /// What a Service asks for, without listeners and server groups.
-    pub(crate) fn new(
-        sources: &Sources<'_, M::Name>,
-        owner: Owner,
-        problems: ScopedProblems,
-        instance: M::Instance,
-        extra: M::Extra,
-    ) -> Self {
-        let Inputs { service, settings, .. } = *sources.inputs;
-        let annotations = sources.annotations;
-        // A value with a mistake still says that the load balancer is one of the user.
-        let stated_id = raw(service, ID).map(str::trim).filter(|id| !id.is_empty());
-        Self {
-            access: None,
-            manage: management_level(annotations),
-            manage_listeners: stated_id.is_none() || annotations.is(M::Name::FORCE_OVERRIDE_LISTENERS, "true"),
-            forbid_public: settings.service.disable_public,
-            reuse: stated_id.map(str::to_owned),
-            vanished: Vec::new(),
-            instance,
-            listeners: BTreeMap::new(),
-            groups: BTreeMap::new(),
-            ports_without_group: false,
-            node_ports: NodePorts::of(service, sources.inputs.endpoints, sources.rules),
-            batch_size: settings.service.backend_batch_size.max(1),
-            problems,
-            warnings: (annotations.warnings.iter().chain(&sources.backends.warnings).cloned())
-                .chain(spec_fields::without_effect(service))
-                .collect(),
-            empty_ports: Vec::new(),
-            unready: sources.backends.unready(sources.inputs),
-            unresolved: BTreeSet::new(),
-            outside: BTreeSet::new(),
-            ingress: service.ingress.clone(),
-            applied: applied(service, M::APPLIED),
-            applies: Applied::new(),
-            owner,
-            extra,
-        }
-    }
-
     /// Remembers what is asked for of an item, or that it is to be taken back where that is `managed`. Says whether it is taken back.
     pub(crate) fn remember(&mut self, item: &str, wanted: bool, managed: bool) -> bool {
         let was_applied = self.applied.contains(item);
@@ -285,31 +265,6 @@ impl<M: ProductModel> Desired<M> {
     /// Whether listeners are managed, and nothing stops that.
     pub(crate) fn changes_listeners(&self) -> bool {
         self.manage_listeners && self.manage.keeps(ManagementLevel::Listeners)
-    }
-
-    /// Puts what is wrong with annotations before all other problems. `scope` says what stays as it is meanwhile, server groups
-    /// apart; `fixes_groups` which annotations decide about these.
-    pub(crate) fn add_problems(
-        &mut self,
-        sources: &Sources<'_, M::Name>,
-        scope: impl Fn(M::Name) -> ProblemScope,
-        fixes_groups: &[M::Name],
-    ) {
-        let nodes = [M::Name::BACKEND_LABEL, M::Name::REMOVE_UNSCHEDULED_BACKEND];
-        let scoped = |(name, problem): &(M::Name, ServiceProblem)| {
-            let mut scope = scope(*name);
-            // A load balancer is worth more than its tags.
-            scope.load_balancer &= *name != M::Name::ADDITIONAL_RESOURCE_TAGS;
-            // Elsewhere, pods decide which nodes serve.
-            scope.nodes = nodes.contains(name) && sources.rules.mode == BackendMode::Cluster;
-            if scope.nodes {
-                scope.settings.extend(sources.inputs.service.ports.iter().map(|port| port.port));
-            }
-            scope.groups = *name == M::Name::VGROUP_PORT || fixes_groups.contains(name);
-            ScopedProblem { problem: problem.clone(), scope }
-        };
-        let of_annotations = sources.annotations.problems.iter().map(scoped);
-        self.problems = of_annotations.chain(self.problems.iter().cloned()).collect();
     }
 
     /// The server group of the user for a port, if there is one; otherwise one of ours is used. `source` is the port, for
@@ -402,13 +357,4 @@ impl<M: ProductModel> Desired<M> {
 /// The field of the node port of a port.
 pub(super) fn node_port(source: &str) -> String {
     format!("{source}.nodePort")
-}
-
-/// What is managed. While the annotation makes no sense, only backends are, which follow their pods in any case.
-fn management_level<N: AnnotationName>(annotations: &Annotations<N>) -> ManagementLevel {
-    match annotations.get(N::MANAGE).and_then(ManagementLevel::parse) {
-        Some(stated) => stated,
-        None if annotations.is_wrong(N::MANAGE) => ManagementLevel::Backends,
-        None => ManagementLevel::All,
-    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::annotations::parse;
 use super::applied::{self, applied};
 use super::backends::{self, Inputs, KnownNodes};
+use super::desire::backend_rules;
 use super::desired::{Desired, ProductModel, Removal};
 use super::group_diff::{self, GroupModel};
 use super::handling::Departure;
@@ -32,7 +33,7 @@ pub enum Goal<M: ProductModel> {
 impl<M: ProductModel> Goal<M> {
     /// The desired state of a managed Service. Its problems are in the diff, which does not change what a problem is about.
     pub fn desire(inputs: &Inputs<'_>) -> Self {
-        Self::Ensure(Box::new(M::desire(inputs)))
+        Self::Ensure(Box::new(Desired::of(inputs)))
     }
 
     /// The same as far as the Service says it by itself, without nodes, endpoints and network interfaces.
@@ -69,7 +70,7 @@ impl<M: ProductModel> Goal<M> {
         endpoints: &EndpointsView,
         settings: &ServiceSettings,
     ) -> BTreeSet<IpAddr> {
-        let rules = M::backend_rules(service, &parse(service), settings);
+        let rules = backend_rules::<M>(service, &parse(service), settings);
         backends::addresses_to_resolve(&rules, &service.ports, nodes, endpoints)
     }
 

@@ -18,11 +18,6 @@ pub(crate) trait GroupModel: ProductModel {
     /// Which groups of users can be named.
     const NAMED: &'static str;
 
-    /// Whether there may be more groups than those that were observed.
-    fn is_unread(_observed: &Self::Observed) -> bool {
-        false
-    }
-
     /// Whether an observed group of the wanted name is the wanted one.
     fn is_same(_desired: &Desired<Self>, _observed: &Self::Observed, _name: &str, _id: &str) -> bool {
         true
@@ -32,14 +27,7 @@ pub(crate) trait GroupModel: ProductModel {
     fn create(desired: &Desired<Self>, wanted: &DesiredGroup, plan: &mut Plan<Self>);
 
     /// Changes what is not about its backends; `place` exists.
-    fn change(
-        _desired: &Desired<Self>,
-        _observed: &Self::Observed,
-        _wanted: &DesiredGroup,
-        _place: &GroupInPlan,
-        _plan: &mut Plan<Self>,
-    ) {
-    }
+    fn change(_: &Desired<Self>, _: &Self::Observed, _: &DesiredGroup, _: &GroupInPlan, _: &mut Plan<Self>) {}
 }
 
 /// Plans the backends of a Service's groups.
@@ -69,7 +57,7 @@ pub(crate) fn ensure<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed
     for (key, wanted) in &desired.groups {
         let place = match find(desired, wanted, observed) {
             Ok(None) if withheld => continue,
-            Ok(None) if M::is_unread(observed) => {
+            Ok(None) if observed.groups_unread() => {
                 plan.problem(ServiceProblem::state(key, "server groups could not be listed; none is made"));
                 continue;
             }
@@ -178,7 +166,7 @@ fn find<'a, M: GroupModel>(
     let groups = observed.groups();
     match &wanted.group {
         GroupRef::Id(wanted) => match groups.iter().find(|(id, _)| *id == wanted) {
-            None if M::is_unread(observed) => Ok(None),
+            None if observed.groups_unread() => Ok(None),
             None => Err(format!("must be the id of {}", M::NAMED)),
             Some((_, group)) if is_mark(&group.name) => {
                 Err(format!("must be a server group that no controller made; this one is {}", group.name))

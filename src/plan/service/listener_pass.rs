@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use litemap::LiteMap;
 
 use super::annotations::AnnotationName;
+use super::cloud::CloudModel;
 use super::desired::{Desired, DesiredListener, ProductModel};
 use super::features;
 use super::groups::{GroupReferences, GroupsInPlan};
@@ -20,9 +21,7 @@ use super::steps::{Plan, Target};
 pub(crate) type Lacking<M> = (<<M as ProductModel>::Name as AnnotationName>::Field, &'static str);
 
 /// What is particular to a product's listeners.
-pub(crate) trait ListenerModel: ProductModel {
-    /// Whether a new listener must be started. Where it starts by itself, one that is stopped is started before it changes.
-    const NEW_ARE_STOPPED: bool;
+pub(crate) trait ListenerModel: CloudModel {
     /// Whether a listener whose wanted server group cannot be used changes in other ways.
     const CHANGES_WITHOUT_GROUP: bool;
 
@@ -34,13 +33,6 @@ pub(crate) trait ListenerModel: ProductModel {
 
     /// Attributes for a request that makes a listener.
     fn made_with(wanted: &DesiredListener<Self>) -> ListenerFields<Self>;
-
-    /// Attributes for a request that changes a listener: all that it has, with the `changes`.
-    fn sent(
-        key: Self::ListenerKey,
-        found: &ListenerFields<Self>,
-        changes: &ListenerFields<Self>,
-    ) -> ListenerFields<Self>;
 
     /// Wanted attributes that differ and count.
     fn differing(

@@ -33,6 +33,11 @@ pub trait ObservedModel: Clone + Debug + Default {
     /// Ids of server groups that listeners use and that exist, although the list of the cloud lacks them.
     fn unlisted(&self) -> &BTreeSet<String>;
 
+    /// Whether there may be more server groups than those that were observed.
+    fn groups_unread(&self) -> bool {
+        false
+    }
+
     /// Its listeners; `None` if they were not read.
     fn listeners(&self) -> Option<&Listeners<Self::Model>>;
 

@@ -4,10 +4,11 @@ use crate::alibaba::Fault;
 use crate::alibaba::slb::{ListenerRequest, NewDomainExtension, Slb};
 use crate::controllers::service::product::Write;
 use crate::controllers::service::writes::{gone_is_done, group_id, load_balancer_id, missing};
-use crate::plan::clb::apply::CreationAnswer;
+use crate::plan::clb::desired::ClassicModel;
 use crate::plan::clb::model::CreateInstance;
 use crate::plan::clb::observed::{AccessList, Observed};
 use crate::plan::clb::operation::{Operation, Own};
+use crate::plan::service::cloud::{Answer, CloudModel};
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::GroupRef;
 
@@ -17,7 +18,7 @@ pub(super) async fn perform(
     write: &Write<'_>,
     operation: &Operation,
     observed: &Observed,
-) -> Result<CreationAnswer, Fault> {
+) -> Result<Answer, Fault> {
     let (permit, lb) = (write.permit, || load_balancer_id(observed));
     let list = || match &observed.access_list {
         AccessList::Found(list) => Ok(list.id.as_str()),
@@ -40,7 +41,8 @@ pub(super) async fn perform(
         Operation::Untag { keys } => slb.untag(permit, lb()?, keys).await,
         Operation::Group(operation) => change_group(slb, write, operation, observed).await,
         Operation::CreateListener { listener, description, group, fields } => {
-            let (group_id, fields) = (used(observed, group.as_ref())?, &observed.with_list_id(fields));
+            let (group_id, fields) =
+                (used(observed, group.as_ref())?, &ClassicModel::with_ids(observed, fields.clone()));
             let request =
                 ListenerRequest { load_balancer_id: lb()?, listener: *listener, description, group_id, fields };
             slb.create_listener(permit, &request).await
@@ -69,11 +71,11 @@ pub(super) async fn perform(
             slb.delete_access_list(permit, id).await.or_else(gone_is_done)
         }
     }
-    .map(|()| CreationAnswer::default())
+    .map(|()| Answer::default())
 }
 
 /// The client token does not depend on the placement: whatever was made under it is the load balancer of the Service.
-async fn create_instance(slb: &Slb, write: &Write<'_>, wanted: &CreateInstance) -> Result<CreationAnswer, Fault> {
+async fn create_instance(slb: &Slb, write: &Write<'_>, wanted: &CreateInstance) -> Result<Answer, Fault> {
     let placement = wanted.placement();
     let vswitch = placement.vswitch.as_deref();
     let placed = CreateInstance {
@@ -82,11 +84,12 @@ async fn create_instance(slb: &Slb, write: &Write<'_>, wanted: &CreateInstance) 
         ..wanted.clone()
     };
     let created = slb.create_instance(write.permit, &placed, vswitch, &write.token.text()).await?;
-    Ok(CreationAnswer {
+    Ok(Answer {
         id: Some(created.id),
         address: Some(created.address),
         vpc_id: Some(created.vpc_id),
         vswitch_id: Some(created.vswitch_id),
+        ..Answer::default()
     })
 }
 
@@ -110,6 +113,6 @@ fn used<'a>(observed: &'a Observed, group: Option<&'a GroupRef>) -> Result<Optio
     group.map(|group| group_id(observed, group)).transpose()
 }
 
-fn made(id: String) -> CreationAnswer {
-    CreationAnswer { id: Some(id), ..CreationAnswer::default() }
+fn made(id: String) -> Answer {
+    Answer { id: Some(id), ..Answer::default() }
 }

@@ -140,7 +140,9 @@ mod tests {
         {
             let after = |looks| {
                 let job = Job { id: id.to_owned(), looks, ..Job::default() };
-                look_again(&Observed { jobs: [(target.clone(), job)].into(), ..Observed::default() }).unwrap()
+                let mut observed = Observed::default();
+                observed.jobs.insert(target.clone(), job);
+                look_again(&observed).unwrap()
             };
             assert_eq!(after(0), after(USUAL_LOOKS - 1), "a usual job ends in this time");
             assert!(after(USUAL_LOOKS) > after(0) && after(40) > after(20), "{target:?}");

@@ -10,7 +10,7 @@ use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::controllers::orphan::{LOOKS, Orphan, PAUSE, permit};
 use crate::fence::Fence;
 use crate::plan::nlb::model::InstanceField;
-use crate::plan::nlb::observed::Answer;
+use crate::plan::service::cloud::Answer;
 use crate::plan::service::orphans::{OrphanedGroup, OrphanedInstance};
 use crate::plan::service::ownership::{MARK_TAG, is_mark};
 

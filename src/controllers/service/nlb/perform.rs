@@ -10,8 +10,9 @@ use crate::alibaba::nlb::{ListenerChange, NewListener, Nlb};
 use crate::controllers::service::product::Write;
 use crate::controllers::service::writes::{gone_is_done, group_id, load_balancer_id, missing};
 use crate::plan::nlb::model::ListenerKey;
-use crate::plan::nlb::observed::{Answer, Observed};
+use crate::plan::nlb::observed::Observed;
 use crate::plan::nlb::operation::{Operation, Own};
+use crate::plan::service::cloud::Answer;
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::GroupRef;
 

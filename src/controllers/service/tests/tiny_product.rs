@@ -24,10 +24,9 @@ use crate::plan::clb::annotations::Name;
 use crate::plan::clb::model::{ListenerField, ListenerKey};
 use crate::plan::inputs::{Ingress, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
-use crate::plan::service::annotations::{Annotations, parse};
+use crate::plan::service::annotations::Annotations;
 use crate::plan::service::applied;
-use crate::plan::service::backends::{AddressFamily, BackendRules, Inputs};
-use crate::plan::service::desire;
+use crate::plan::service::backends::AddressFamily;
 use crate::plan::service::desired::{self, ProductModel, Removal, Sources};
 use crate::plan::service::goal::Goal;
 use crate::plan::service::group_diff::GroupModel;
@@ -175,20 +174,12 @@ impl ProductModel for TinyModel {
         Owner::of(service, settings)
     }
 
-    fn backend_rules(
-        service: &ServiceView,
-        annotations: &Annotations<Name>,
-        settings: &ServiceSettings,
-    ) -> BackendRules {
-        desire::backend_rules(service, annotations, settings, AddressFamily::V4)
+    fn family(_: &Annotations<Name>, _: &ServiceSettings) -> AddressFamily {
+        AddressFamily::V4
     }
 
-    fn desire(inputs: &Inputs<'_>) -> Desired {
-        let Inputs { service, settings, .. } = *inputs;
-        let annotations = parse(service);
-        let rules = Self::backend_rules(service, &annotations, settings);
-        let sources = Sources::new(inputs, &annotations, &rules);
-        Desired::new(&sources, Owner::of(service, settings), ScopedProblems::default(), (), ())
+    fn instance(_: &Sources<'_, Name>, _: &mut ScopedProblems) -> ((), ()) {
+        ((), ())
     }
 
     fn otherwise(_: &ServiceView, _: &ServiceSettings, _: &Desired) -> Vec<Otherwise<Name>> {

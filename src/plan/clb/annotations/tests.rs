@@ -4,7 +4,7 @@ use super::*;
 use crate::plan::clb::model::ListenerField;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::reference::tables;
-use crate::plan::service::annotations::values::MOST_USER_TAGS;
+use crate::plan::service::annotations::values::{MOST_USER_TAGS, ValueKind};
 use crate::plan::service::annotations::{LEGACY_PREFIX, PREFIX, parse, raw};
 use crate::plan::service::problem::ServiceProblem;
 

@@ -1,21 +1,19 @@
 //! What is asked of the instance, and the parameters for making it.
 
 use crate::plan::clb::annotations::{Annotations, FIXED, INSTANCE, Name};
-use crate::plan::clb::desired::DesiredInstance;
+use crate::plan::clb::desired::{ClassicExtra, DesiredInstance};
 use crate::plan::clb::model::{CreateInstance, InstanceField, InstanceFields};
 use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::backends::Inputs;
 use crate::plan::service::desire::{Creation, kept_tags};
+use crate::plan::service::desired::Sources;
+use crate::plan::service::handling::is_inherited;
 use crate::plan::service::operation::on_off;
-use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ScopedProblems;
 use crate::plan::service::settings::{LoadBalancerDefaults, ServiceSettings};
 
-pub(super) fn desire(
-    annotations: &Annotations,
-    owner: &Owner,
-    settings: &ServiceSettings,
-    problems: &mut ScopedProblems,
-) -> DesiredInstance {
+pub(super) fn desire(sources: &Sources<'_, Name>, problems: &mut ScopedProblems) -> (DesiredInstance, ClassicExtra) {
+    let Sources { annotations, owner, inputs: Inputs { settings, .. }, .. } = sources;
     let defaults = &settings.service.defaults;
     let zones_stated = [Name::MasterZoneid, Name::SlaveZoneid].iter().any(|name| annotations.get(*name).is_some());
     let protections = (&defaults.tags, defaults.delete_protection, defaults.modification_protection);
@@ -23,13 +21,13 @@ pub(super) fn desire(
     let is_public = annotations.get(Name::AddressType).unwrap_or(&defaults.address_type) == "internet";
     creation.check(annotations, settings, is_public, problems);
     let tags = kept_tags(annotations, &creation);
-    let create = create(annotations, owner, settings, (creation, zones_stated));
+    let create = create(sources, (creation, zones_stated));
     let value = |(name, field)| Some((field, annotations.text(name)?));
     let mut fields: InstanceFields = INSTANCE.into_iter().filter_map(value).collect();
     fields.or_insert(InstanceField::IpVersion, "ipv4");
     let fixed = INSTANCE[..FIXED].iter().filter(|(_, field)| fields.contains_key(field));
     let fixed = fixed.map(|(name, field)| (annotations.key(*name), *field)).collect();
-    DesiredInstance {
+    let instance = DesiredInstance {
         // An intranet load balancer is where its vSwitch is.
         near_nodes: !zones_stated
             && create.master_zone.is_none()
@@ -39,16 +37,19 @@ pub(super) fn desire(
         fields,
         fixed,
         tags,
-    }
+    };
+    let extra = ClassicExtra {
+        inherited: is_inherited(sources.inputs.service),
+        hostname: annotations.text(Name::Hostname),
+        eip: annotations.get(Name::ExternalIpType).is_some(),
+        near_nodes: settings.place_near_nodes && instance.is_vswitch_open(),
+    };
+    (instance, extra)
 }
 
 /// Parameters for the case that there is no instance yet.
-fn create(
-    annotations: &Annotations,
-    owner: &Owner,
-    settings: &ServiceSettings,
-    (creation, zones_stated): (Creation, bool),
-) -> CreateInstance {
+fn create(sources: &Sources<'_, Name>, (creation, zones_stated): (Creation, bool)) -> CreateInstance {
+    let Sources { annotations, owner, inputs: Inputs { settings, .. }, .. } = sources;
     let defaults = &settings.service.defaults;
     let text = |name| annotations.text(name);
     let or = |name, default: &String| Some(annotations.text(name).unwrap_or_else(|| default.clone()));

@@ -2,13 +2,14 @@
 
 use super::source_ranges;
 use crate::plan::clb::annotations::{self, Annotations, Name};
-use crate::plan::clb::desired::{Desired, DesiredListener};
+use crate::plan::clb::desired::{ClassicModel, Desired, DesiredListener};
 use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::inputs::{DEFAULT_AFFINITY, ServicePort, ServiceView};
 use crate::plan::service::applied;
 use crate::plan::service::backends::BackendMode;
 use crate::plan::service::backends::Inputs;
 use crate::plan::service::desired::Sources;
+use crate::plan::service::listener_pass::ListenerModel;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::ServiceSettings;
@@ -22,24 +23,18 @@ pub(super) struct PortReader<'a> {
 }
 
 impl PortReader<'_> {
-    /// Adds all ports, and says what is wrong with them.
-    pub(super) fn add_all(&self, desired: &mut Desired) {
-        let service = self.sources.inputs.service;
-        for (index, port) in service.ports.iter().enumerate() {
-            let source = format!("spec.ports[{index}]");
-            if let Err(problem) = self.add(desired, source, port) {
-                desired.ports_without_group = true;
-                desired.problems.listeners([port.port], problem);
-            }
-        }
+    /// What all ports ask for together, and what stands against it.
+    pub(super) fn check(&self, desired: &mut Desired) {
         self.remember(desired);
         self.check_scheduler(desired);
+        let service = self.sources.inputs.service;
         if service.client_ip_affinity.is_some() && self.sources.annotations.get(Name::PersistenceTimeout).is_none() {
             self.check_affinity(desired);
         }
     }
 
-    fn add(&self, desired: &mut Desired, source: String, port: &ServicePort) -> Result<(), ServiceProblem> {
+    /// Adds a port.
+    pub(super) fn add(&self, desired: &mut Desired, source: String, port: &ServicePort) -> Result<(), ServiceProblem> {
         let protocol = protocol(self.sources.annotations, &source, port, self.sources.inputs.service)?;
         let key = ListenerKey { port: port.port, protocol };
         let mark = self.mark(desired, port);
@@ -48,7 +43,8 @@ impl PortReader<'_> {
         if desired.add_backends(self.sources, (&source, port), (&group, mark), |port| port) {
             desired.empty_ports.push(key);
         }
-        if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| other.collides(key)) {
+        if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| ClassicModel::collide(**other, key))
+        {
             let rule = format!(
                 "must have another port number: {} has {other} already, and TCP, HTTP and HTTPS cannot share a port",
                 listener.source

@@ -1,13 +1,13 @@
-//! Whether the instance may be used, whether it must be made, and its attributes.
+//! Whether the instance may be made, and its attributes.
 
 use crate::plan::clb::annotations::{INSTANCE, Name};
 use crate::plan::clb::desired::Desired;
 use crate::plan::clb::model::InstanceField as Field;
 use crate::plan::clb::observed::{Observed, ObservedInstance, PendingCharge};
 use crate::plan::clb::operation::{Operation, Own, Plan};
-use crate::plan::inputs::Ingress;
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::cloud::ObservedInstanceModel;
 use crate::plan::service::instance_diff::{self, attribute, key_of};
 use crate::plan::service::ownership::{REUSE_TAG, UNPROTECTED_TAG};
 use crate::plan::service::problem::ServiceProblem;
@@ -16,25 +16,8 @@ use crate::plan::service::steps::Target;
 /// Largest bandwidth that can be set on an instance that exists, in Mbit/s.
 const MOST_BANDWIDTH: u32 = 5000;
 
-/// Whether there is an instance to work on, or one may be made. Otherwise nothing may be done at all.
-pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), ServiceProblem> {
-    let instance = observed.instance.as_ref();
-    let bound = |instance: &ObservedInstance| {
-        let is_own = |it: &Ingress| {
-            it.ip == instance.fields.text(Field::Address) || (!it.hostname.is_empty() && it.ip.is_empty())
-        };
-        desired.extra.eip || desired.ingress.is_empty() || desired.ingress.iter().any(is_own)
-    };
-    instance_diff::usable(desired, observed, instance.is_some_and(bound))?;
-    if instance.is_none() { creatable(desired) } else { Ok(()) }
-}
-
-/// What keeps it from being used by the configuration.
-pub(super) fn forbidden(desired: &Desired, observed: &Observed) -> Option<ServiceProblem> {
-    instance_diff::forbidden(desired, observed.instance.as_ref()?.fields.is(Field::AddressType, "internet"))
-}
-
-fn creatable(desired: &Desired) -> Result<(), ServiceProblem> {
+/// What keeps an instance from being made.
+pub(super) fn creatable(desired: &Desired) -> Result<(), ServiceProblem> {
     let (create, is_classic) = (&desired.instance.create, desired.instance.fields.is(Field::NetworkType, "classic"));
     let is = |field, value| create.fields.is(field, value);
     let intranet = is(Field::AddressType, "intranet");
@@ -59,17 +42,9 @@ fn bandwidth_missing() -> ServiceProblem {
     ServiceProblem::required(Name::Bandwidth.key(), "a load balancer that is charged by bandwidth needs one")
 }
 
-/// Makes the instance, or changes what differs.
+/// Changes what differs.
 pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
-    let Some(instance) = &observed.instance else {
-        plan.step(
-            Operation::Create(Box::new(desired.instance.create.clone())),
-            Target::LoadBalancer,
-            [],
-            "the Service has no load balancer",
-        );
-        return;
-    };
+    let Some(instance) = &observed.instance else { return };
     if !matches!(instance.status.as_str(), "" | "active") {
         plan.note(format!("load balancer {} is {}", instance.id, instance.status));
     }

@@ -17,11 +17,11 @@ use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
 impl ListenerModel for ClassicModel {
-    const NEW_ARE_STOPPED: bool = true;
     const CHANGES_WITHOUT_GROUP: bool = false;
 
+    /// TCP, HTTP and HTTPS cannot share a port, UDP can with them.
     fn collide(one: ListenerKey, other: ListenerKey) -> bool {
-        one.collides(other)
+        one.port == other.port && (one.protocol == Protocol::Udp) == (other.protocol == Protocol::Udp)
     }
 
     fn ports(key: ListenerKey) -> RangeInclusive<u16> {
@@ -30,10 +30,6 @@ impl ListenerModel for ClassicModel {
 
     fn made_with(wanted: &DesiredListener) -> ListenerFields {
         fields::for_creation(&wanted.defaults, &wanted.fields, wanted.forward_to)
-    }
-
-    fn sent(key: ListenerKey, found: &ListenerFields, changes: &ListenerFields) -> ListenerFields {
-        fields::for_change(key.protocol, found, changes)
     }
 
     fn differing(key: ListenerKey, found: &ListenerFields, wanted: &ListenerFields) -> Vec<Field> {

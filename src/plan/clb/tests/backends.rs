@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{ENI, World, edited, node, pod, port};
-use crate::plan::clb::diff::diff;
 use crate::plan::inputs::{ConditionStatus, TargetPort};
+use crate::plan::service::diff::diff;
 use crate::plan::service::unready::UnreadyNodes;
 
 /// Backends of all groups: (server, port, weight).

@@ -1,10 +1,10 @@
 //! What the configuration says holds where a Service is silent, and only there.
 
 use super::{Cloud, ENI, World, edited, node, port, settings};
-use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{CreateInstance, InstanceField, ListenerField};
 use crate::plan::service::annotations;
 use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::diff::diff;
 use crate::plan::service::model::BackendKind;
 use crate::plan::service::origins::origins;
 use crate::plan::service::ownership::MOST_TAGS;

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use super::{Cloud, ENI, World, edited, key, leaving, pod, port};
 use crate::plan::clb::desired::{ClassicModel, Desired};
-use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{InstanceField, Protocol};
 use crate::plan::clb::needs::MissingReads;
-use crate::plan::clb::status::expected_ingress;
 use crate::plan::clb::teardown::teardown_needs;
 use crate::plan::inputs::{Ingress, Taint, TargetPort};
+use crate::plan::service::desired::ProductModel;
+use crate::plan::service::diff::diff;
 use crate::plan::service::goal::Goal;
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::plan::service::model::{BackendKind, ObservedGroup};
@@ -417,10 +417,10 @@ fn each_setting_without_effect_is_told_with_what_it_needs() {
 
 #[test]
 fn the_status_names_hostname_then_elastic_addresses_then_the_address() {
-    let instance = World::new(&[]).served().observed.instance.unwrap();
+    let observed = World::new(&[]).served().observed;
     let of = |list: &[(&str, &str)], eips: &[&str]| {
         let eips: Vec<_> = eips.iter().map(|ip| (*ip).to_owned()).collect();
-        expected_ingress(&World::new(list).desired(), &instance, &eips)
+        ClassicModel::ingress(&World::new(list).desired(), &observed, &eips)
     };
     let eip = ("external-ip-type", "eip");
     assert_eq!(of(&[], &["1.1.1.1"]), [ingress("47.98.0.1")]);

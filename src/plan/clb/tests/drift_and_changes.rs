@@ -7,13 +7,13 @@ use std::sync::Arc;
 use litemap::LiteMap;
 
 use super::{Cloud, ENI, NAME, World, key, leaving, lines, node, pod, port};
-use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{InstanceField, ListenerField, Protocol};
 use crate::plan::clb::observed::CertificateState;
 use crate::plan::clb::operation::{Operation, Own, Plan, Step};
 use crate::plan::clb::teardown::{reversible, teardown};
 use crate::plan::inputs::{EndpointsView, Ingress};
 use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::diff::diff;
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::ObservedGroup;

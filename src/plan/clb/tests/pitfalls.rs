@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 
 use super::{Cloud, ENI, World, edited, leaving, lines, port};
 use crate::plan::clb::annotations::Name;
-use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{ListenerField, Protocol};
 use crate::plan::clb::observed::PendingCharge;
 use crate::plan::clb::operation::Operation;
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::TargetPort;
 use crate::plan::service::annotations::reference::tables;
+use crate::plan::service::cloud::ObservedInstanceModel;
+use crate::plan::service::diff::diff;
 use crate::plan::service::model::{BackendKind, GroupRef};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{Owner, SHORT_MARK};

@@ -3,9 +3,9 @@
 use expect_test::expect;
 
 use super::{Cloud, World, leaving, port};
-use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::Protocol;
 use crate::plan::clb::teardown::teardown;
+use crate::plan::service::diff::diff;
 use crate::plan::service::ownership::Owner;
 
 const FORWARDING: &[(&str, &str)] =

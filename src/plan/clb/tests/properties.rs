@@ -7,12 +7,13 @@ use proptest::sample::{select, subsequence};
 
 use super::{Cloud, World, edited, leaving, node, pod, port};
 use crate::plan::clb::desired::{ClassicModel, Desired};
-use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{ListenerKey, Protocol};
 use crate::plan::clb::observed::Observed;
 use crate::plan::clb::operation::{Operation, Plan, Step};
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{EndpointsView, ServicePort};
+use crate::plan::service::cloud::ObservedInstanceModel;
+use crate::plan::service::diff::diff;
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::listener_pass::ListenerModel;
 use crate::plan::service::model::{BackendKey, GroupRef};

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Cloud, ENI, World, key, leaving, lines, port};
-use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{InstanceField, ListenerField, Protocol};
 use crate::plan::clb::observed::{AccessList, CertificateState};
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::clb::teardown::teardown;
 use crate::plan::service::applied;
+use crate::plan::service::diff::diff;
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
 use crate::plan::service::observed::ObservedModel;

@@ -4,21 +4,17 @@ use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 
 use crate::plan::nlb::annotations::{Annotations, INSTANCE, Name};
-use crate::plan::nlb::desired::DesiredInstance;
+use crate::plan::nlb::desired::{DesiredInstance, NetworkExtra};
 use crate::plan::nlb::model::{CreateLoadBalancer, InstanceField, InstanceFields, ZoneMapping};
 use crate::plan::service::annotations::values::zone_maps;
 use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::backends::Inputs;
 use crate::plan::service::desire::{Creation, is_reused, kept_tags};
-use crate::plan::service::ownership::Owner;
+use crate::plan::service::desired::Sources;
 use crate::plan::service::problem::ScopedProblems;
-use crate::plan::service::settings::ServiceSettings;
 
-pub(super) fn desire(
-    annotations: &Annotations,
-    owner: &Owner,
-    settings: &ServiceSettings,
-    problems: &mut ScopedProblems,
-) -> DesiredInstance {
+pub(super) fn desire(sources: &Sources<'_, Name>, problems: &mut ScopedProblems) -> (DesiredInstance, NetworkExtra) {
+    let Sources { annotations, owner, inputs: Inputs { settings, .. }, .. } = sources;
     let defaults = &settings.nlb;
     let reused = is_reused(annotations);
     let zones: Vec<ZoneMapping> =
@@ -36,7 +32,7 @@ pub(super) fn desire(
         private(annotations, &zones, problems);
     }
     let tags = kept_tags(annotations, &creation);
-    let create = create(annotations, owner, settings, (creation, &zones));
+    let create = create(sources, (creation, &zones));
     let stated = |(name, field)| Some((field, annotations.text(name)?));
     let mut fields: InstanceFields = INSTANCE.into_iter().filter_map(stated).collect();
     if fields.contains_key(&InstanceField::DeleteProtection) || !reused {
@@ -44,14 +40,16 @@ pub(super) fn desire(
         let made_with = create.fields.text(InstanceField::DeleteProtection).to_owned();
         fields.insert(InstanceField::DeleteProtection, made_with);
     }
-    DesiredInstance {
+    let instance = DesiredInstance {
         near_nodes: zones.is_empty() && !reused,
         fields,
         create,
         zones,
         security_group_ids: annotations.get(Name::SecurityGroupIds).map(id_set),
         tags,
-    }
+    };
+    let vswitches = if settings.place_near_nodes { Vec::new() } else { settings.vswitches.clone() };
+    (instance, NetworkExtra { vswitches, ..NetworkExtra::default() })
 }
 
 /// The items of a list of ids.
@@ -70,12 +68,8 @@ fn mapping([zone, vswitch, address, elastic, ipv6]: [&str; 5]) -> ZoneMapping {
 }
 
 /// Parameters for the case that there is no instance yet.
-fn create(
-    annotations: &Annotations,
-    owner: &Owner,
-    settings: &ServiceSettings,
-    (creation, zones): (Creation, &[ZoneMapping]),
-) -> CreateLoadBalancer {
+fn create(sources: &Sources<'_, Name>, (creation, zones): (Creation, &[ZoneMapping])) -> CreateLoadBalancer {
+    let Sources { annotations, owner, inputs: Inputs { settings, .. }, .. } = sources;
     let defaults = &settings.nlb;
     let text = |name| annotations.text(name);
     let fields = [

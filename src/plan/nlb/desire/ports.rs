@@ -3,13 +3,14 @@
 use super::instance::id_set;
 use crate::plan::inputs::{ServicePort, TargetPort};
 use crate::plan::nlb::annotations::{self, Name};
-use crate::plan::nlb::desired::{Desired, DesiredListener, GroupSpec};
+use crate::plan::nlb::desired::{Desired, DesiredListener, GroupSpec, NetworkModel};
 use crate::plan::nlb::model::{
     CreateGroup, GroupField, GroupFields, InstanceField, ListenerField, ListenerFields, ListenerKey, Protocol,
 };
 use crate::plan::service::annotations::values::port_range;
 use crate::plan::service::backends::{AddressFamily, BackendMode};
 use crate::plan::service::desired::Sources;
+use crate::plan::service::listener_pass::ListenerModel;
 use crate::plan::service::management::ManagementLevel;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::problem::{ProblemKind, ServiceProblem};
@@ -25,18 +26,8 @@ pub(super) struct PortReader<'a> {
 }
 
 impl PortReader<'_> {
-    /// Adds all ports, and says what is wrong with them.
-    pub(super) fn add_all(&self, desired: &mut Desired) {
-        for (index, port) in self.sources.inputs.service.ports.iter().enumerate() {
-            let source = format!("spec.ports[{index}]");
-            if let Err(problem) = self.add(desired, source, port) {
-                desired.ports_without_group = true;
-                desired.problems.listeners([port.port], problem);
-            }
-        }
-    }
-
-    fn add(&self, desired: &mut Desired, source: String, port: &ServicePort) -> Result<(), ServiceProblem> {
+    /// Adds a port.
+    pub(super) fn add(&self, desired: &mut Desired, source: String, port: &ServicePort) -> Result<(), ServiceProblem> {
         let protocol = self.protocol(&source, port)?;
         let key = self.key(port, protocol)?;
         let mark = self.mark(desired, port, key);
@@ -58,7 +49,8 @@ impl PortReader<'_> {
         if desired.add_backends(self.sources, (&source, port), (&group, mark), at) {
             desired.empty_ports.push(key);
         }
-        if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| other.collides(key)) {
+        if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| NetworkModel::collide(**other, key))
+        {
             let rule = format!(
                 "must have other ports: {} has {other} already, and only UDP shares a port with another protocol",
                 listener.source

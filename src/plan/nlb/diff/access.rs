@@ -8,10 +8,9 @@
 use std::collections::BTreeSet;
 
 use crate::plan::nlb::annotations::Name;
-use crate::plan::nlb::apply::SECURITY_GROUPS;
 use crate::plan::nlb::desired::Desired;
 use crate::plan::nlb::model::{MOST_SECURITY_GROUPS, SecurityRule};
-use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedRule, ObservedSecurityGroup};
+use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedRule, ObservedSecurityGroup, SECURITY_GROUPS};
 use crate::plan::nlb::operation::{Own, Plan};
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::desire::SOURCE_RANGES;

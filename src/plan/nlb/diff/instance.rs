@@ -1,44 +1,19 @@
-//! Whether the load balancer may be used, whether one may be made, and its attributes.
+//! The attributes of a load balancer.
 
 use std::collections::BTreeSet;
 
-use crate::plan::inputs::Ingress;
 use crate::plan::nlb::annotations::{INSTANCE, Name};
-use crate::plan::nlb::desired::Desired;
+use crate::plan::nlb::desired::{Desired, NetworkModel};
 use crate::plan::nlb::model::{InstanceField as Field, InstanceFields, ZoneMapping};
 use crate::plan::nlb::observed::{Observed, ObservedInstance};
 use crate::plan::nlb::operation::{Operation, Own, Plan};
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::cloud::ObservedInstanceModel;
+use crate::plan::service::diff::DiffModel;
 use crate::plan::service::instance_diff::{self, attribute, key_of};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
-
-/// Whether there is a load balancer to work on, or one may be made. Otherwise nothing may be done at all.
-pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), ServiceProblem> {
-    let instance = observed.instance.as_ref();
-    let bound = |instance: &ObservedInstance| {
-        let is_own = |it: &Ingress| it.hostname == instance.dns_name || it.hostname.is_empty();
-        desired.ingress.is_empty() || desired.ingress.iter().any(is_own)
-    };
-    instance_diff::usable(desired, observed, instance.is_some_and(bound))?;
-    match instance {
-        None if desired.instance.create.zones.is_empty() => Err(ServiceProblem::required(
-            Name::ZoneMaps.key(),
-            "zones need vSwitches, here or as cloud.vswitches of the configuration: none is known near the nodes",
-        )),
-        Some(instance) if desired.reuse.is_none() && instance.status == "CreateFailed" => Err(ServiceProblem::state(
-            format!("load balancer {}", instance.id),
-            format!("the cloud could not make it ({}); delete it to have it created again", instance.status),
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// What keeps it from being used by the configuration.
-pub(super) fn forbidden(desired: &Desired, observed: &Observed) -> Option<ServiceProblem> {
-    instance_diff::forbidden(desired, is_public(observed.instance.as_ref()?))
-}
 
 /// Changes what differs.
 pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
@@ -89,10 +64,6 @@ fn differs<'a>(desired: &'a Desired, instance: &'a ObservedInstance, field: Fiel
     let (wanted, found) = (desired.instance.fields.get(&field)?.as_str(), instance.fields.text(field));
     let is_same = wanted == found || (field != Field::Name && wanted.eq_ignore_ascii_case(found));
     (!is_same).then_some((wanted, found))
-}
-
-fn is_public(instance: &ObservedInstance) -> bool {
-    instance.fields.text(Field::AddressType).eq_ignore_ascii_case("Internet")
 }
 
 fn address_type(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
@@ -180,7 +151,7 @@ fn bandwidth_package(desired: &Desired, instance: &ObservedInstance, plan: &mut 
     let wanted = desired.instance.fields.get(&Field::BandwidthPackage);
     let Some(wanted) = wanted.filter(|wanted| *wanted != found) else { return };
     let becomes = desired.instance.fields.get(&Field::AddressType);
-    let is_public = becomes.map_or_else(|| is_public(instance), |it| it.eq_ignore_ascii_case("Internet"));
+    let is_public = becomes.map_or_else(|| NetworkModel::is_public(instance), |it| it.eq_ignore_ascii_case("Internet"));
     if !wanted.is_empty() && !is_public {
         let rule = "must be empty: only public load balancers have one";
         plan.problem(ServiceProblem::invalid(Name::BandwidthPackageId.key(), wanted, rule));

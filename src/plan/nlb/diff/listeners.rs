@@ -9,17 +9,19 @@ use crate::plan::nlb::model::{ListenerField, ListenerFields, ListenerKey, Protoc
 use crate::plan::nlb::operation::Own;
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::service::cloud::CloudModel;
 use crate::plan::service::listener_pass::{Lacking, ListenerModel};
 
 /// Certificates in one call.
 const CERTIFICATES: usize = 15;
 
 impl ListenerModel for NetworkModel {
-    const NEW_ARE_STOPPED: bool = false;
     const CHANGES_WITHOUT_GROUP: bool = true;
 
+    /// They share a port, and both or neither of them are UDP.
     fn collide(one: ListenerKey, other: ListenerKey) -> bool {
-        one.collides(other)
+        let overlaps = one.first <= other.last && other.first <= one.last;
+        overlaps && (one.protocol == Protocol::Udp) == (other.protocol == Protocol::Udp)
     }
 
     fn ports(key: ListenerKey) -> RangeInclusive<u16> {
@@ -28,19 +30,6 @@ impl ListenerModel for NetworkModel {
 
     fn made_with(wanted: &DesiredListener) -> ListenerFields {
         wanted.fields.clone()
-    }
-
-    fn sent(_: ListenerKey, found: &ListenerFields, changes: &ListenerFields) -> ListenerFields {
-        let mut sent = found.clone();
-        sent.extend(changes.clone());
-        for (switch, value) in
-            [(ListenerField::Alpn, ListenerField::AlpnPolicy), (ListenerField::CaEnabled, ListenerField::CaCertificate)]
-        {
-            if !sent.is(switch, "true") {
-                sent.remove(&value);
-            }
-        }
-        sent
     }
 
     fn differing(key: ListenerKey, found: &ListenerFields, wanted: &ListenerFields) -> Vec<ListenerField> {

@@ -11,10 +11,10 @@ use crate::plan::clb::tests::World;
 use crate::plan::inputs::TargetPort;
 use crate::plan::nlb::annotations::{group_fields, listener_fields};
 use crate::plan::nlb::desired::Desired;
-use crate::plan::nlb::diff::diff;
 use crate::plan::nlb::model::{GroupField, GroupFields, ListenerField, ListenerFields};
 use crate::plan::service::annotations::parse;
 use crate::plan::service::applied;
+use crate::plan::service::diff::diff;
 use crate::plan::service::model::{Backend, GroupRef};
 
 /// Pods that listen on other ports, as with another release.

@@ -9,13 +9,14 @@ use super::{Cloud, ZONES, desired, remove};
 use crate::plan::clb::tests::properties::some_ports;
 use crate::plan::clb::tests::{World, node, pod};
 use crate::plan::inputs::EndpointsView;
-use crate::plan::nlb::desired::Desired;
-use crate::plan::nlb::diff::diff;
+use crate::plan::nlb::desired::{Desired, NetworkModel};
 use crate::plan::nlb::model::{ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Observed, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Own, Plan};
+use crate::plan::service::diff::diff;
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::handling::Departure;
+use crate::plan::service::listener_pass::ListenerModel;
 use crate::plan::service::model::{BackendKey, GroupRef};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::Owner;
@@ -174,7 +175,7 @@ fn check_possible(observed: &Observed, operation: &Operation) {
             assert!(observed.groups.contains_key(id) && !used, "{operation}");
         }
         Operation::CreateListener { listener, group, .. } => {
-            let taken = observed.listeners.iter().flatten().any(|(other, _)| other.collides(*listener));
+            let taken = observed.listeners.iter().flatten().any(|(other, _)| NetworkModel::collide(*other, *listener));
             assert!(!taken && group.as_ref().is_some_and(|it| observed.group_id(it).is_some()), "{operation}");
         }
         Operation::SetListener { listener, .. } | Operation::DeleteListener { listener } => {
@@ -285,6 +286,6 @@ proptest! {
             prop_assert!(!owner.owns_group(&group.name));
             prop_assert!(group.members().iter().all(|it| !owner.owns_backend(&it.description)));
         }
-        prop_assert_eq!(cloud.observed.security_groups.into_iter().flatten().count(), 0);
+        prop_assert_eq!(cloud.observed.security_groups.iter().flatten().count(), 0);
     }
 }

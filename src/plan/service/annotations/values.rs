@@ -263,6 +263,16 @@ fn some_pairs(pairs: BTreeMap<String, String>) -> Option<Value> {
     (!pairs.is_empty()).then_some(Value::Pairs(pairs))
 }
 
+/// A number; zero says nothing.
+pub(in crate::plan) const fn number(min: i64, max: i64) -> ValueKind {
+    ValueKind::Integer { min, max, zero: ZeroMeans::Unset }
+}
+
+/// A number, or zero.
+pub(in crate::plan) const fn number_or_zero(max: i64) -> ValueKind {
+    ValueKind::Integer { min: 0, max, zero: ZeroMeans::Value }
+}
+
 /// A switch, as most of the API spells it.
 pub(in crate::plan) const ON_OFF: [&str; 2] = ["on", "off"];
 const HTTP_CODES: [&str; 4] = ["http_2xx", "http_3xx", "http_4xx", "http_5xx"];

@@ -1,0 +1,231 @@
+//! One load balancer and its parts as the cloud holds them, and what steps do to them, whatever the product.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::ops::{Deref, DerefMut};
+
+use litemap::LiteMap;
+
+use super::desired::ProductModel;
+use super::group_operation::GroupOperation;
+use super::model::{GroupRef, ObservedGroup};
+use super::observed::{Listeners, ObservedListener, ObservedModel};
+use super::operation::{ListenerFields, Operation};
+use super::orphans::TaggedInstance;
+use super::ownership::Owner;
+
+/// What a product brings to what is observed of its load balancers.
+pub trait CloudModel: ProductModel<Observed = Observed<Self>> {
+    /// Whether a new listener must be started. Where it starts by itself, one that is stopped is started before it changes.
+    const NEW_ARE_STOPPED: bool;
+    /// The status of a listener that takes traffic.
+    const RUNNING: &'static str;
+    /// The load balancer itself.
+    type Found: ObservedInstanceModel;
+    /// What only this product has besides.
+    type Parts: Clone + Debug + Default + Eq;
+
+    /// What is there once the cloud has made a load balancer.
+    fn made(wanted: &Self::Creation, answer: &Answer) -> Self::Found;
+
+    /// What an operation does in this product alone, after what it does in all.
+    fn apply(observed: &mut Observed<Self>, operation: &Operation<Self>, answer: &Answer);
+
+    /// Attributes for a request that changes a listener: all that it has, with the `changes`.
+    fn sent(
+        key: Self::ListenerKey,
+        found: &ListenerFields<Self>,
+        changes: &ListenerFields<Self>,
+    ) -> ListenerFields<Self>;
+
+    /// Attributes of a listener as they are sent.
+    fn with_ids(_observed: &Observed<Self>, fields: ListenerFields<Self>) -> ListenerFields<Self> {
+        fields
+    }
+
+    /// See [`ObservedModel::may_keep_ranges`].
+    fn may_keep_ranges(_parts: &Self::Parts, _owner: &Owner) -> bool {
+        false
+    }
+
+    /// What can be made twice besides server groups and listeners: ids with names.
+    fn named_parts(_parts: &Self::Parts) -> Vec<(&str, &str)> {
+        Vec::new()
+    }
+}
+
+/// A load balancer itself, as the cloud holds it.
+pub trait ObservedInstanceModel: Clone + Debug + Default + Eq {
+    /// What tells whose it is.
+    fn tagged(&self) -> TaggedInstance<'_>;
+
+    /// All tags, to be changed.
+    fn tags_mut(&mut self) -> &mut LiteMap<String, String>;
+}
+
+/// Everything that planning needs to know of one load balancer, normalised.
+///
+/// Filled from the cloud's answers by the controller, compared by the diff, and moved forward by the operations that succeeded
+/// ([`Observed::apply`]), so that the next change can be planned without reading again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed<M: CloudModel> {
+    /// `None` if there is no such load balancer.
+    pub instance: Option<M::Found>,
+    /// Server groups by id.
+    pub groups: LiteMap<String, ObservedGroup>,
+    /// Ids of those among them that listeners use and that exist although the list of the cloud lacks them.
+    pub unlisted: BTreeSet<String>,
+    /// Whether server groups could not be listed: there may be more than those that are known.
+    pub groups_unread: bool,
+    /// Groups that this process made, by name: of several with the name, these are meant.
+    pub made: LiteMap<String, String>,
+    /// `None` if listeners were not read, because they decide nothing.
+    pub listeners: Option<Listeners<M>>,
+    /// What only this product has.
+    pub parts: M::Parts,
+}
+
+impl<M: CloudModel> Deref for Observed<M> {
+    type Target = M::Parts;
+
+    fn deref(&self) -> &M::Parts {
+        &self.parts
+    }
+}
+
+impl<M: CloudModel> DerefMut for Observed<M> {
+    fn deref_mut(&mut self) -> &mut M::Parts {
+        &mut self.parts
+    }
+}
+
+impl<M: CloudModel> ObservedModel for Observed<M> {
+    type Model = M;
+
+    fn tagged(&self) -> Option<TaggedInstance<'_>> {
+        self.instance.as_ref().map(M::Found::tagged)
+    }
+
+    fn groups(&self) -> &LiteMap<String, ObservedGroup> {
+        &self.groups
+    }
+
+    fn groups_mut(&mut self) -> impl Iterator<Item = &mut ObservedGroup> {
+        self.groups.iter_mut().map(|(_, group)| group)
+    }
+
+    fn unlisted(&self) -> &BTreeSet<String> {
+        &self.unlisted
+    }
+
+    fn groups_unread(&self) -> bool {
+        self.groups_unread
+    }
+
+    fn listeners(&self) -> Option<&Listeners<M>> {
+        self.listeners.as_ref()
+    }
+
+    fn group_id(&self, group: &GroupRef) -> Option<&str> {
+        let by_id = |wanted: &String| self.groups.keys().find(|id| *id == wanted);
+        let by_name = |name: &str| self.groups.iter().find(|(_, group)| group.name == name).map(|(id, _)| id);
+        let found = match group {
+            GroupRef::Id(id) => by_id(id),
+            GroupRef::Named(name) => self.made.get(name).and_then(by_id).or_else(|| by_name(name)),
+        };
+        found.map(String::as_str)
+    }
+
+    fn may_keep_ranges(&self, owner: &Owner) -> bool {
+        M::may_keep_ranges(&self.parts, owner)
+    }
+
+    fn named_parts(&self) -> impl Iterator<Item = (&str, &str)> {
+        let groups = self.groups.iter().map(|(id, group)| (id.as_str(), group.name.as_str()));
+        groups.chain(M::named_parts(&self.parts))
+    }
+}
+
+impl<M: CloudModel> Observed<M> {
+    /// Moves the state forward as the cloud does when an operation succeeds.
+    pub fn apply(&mut self, operation: &Operation<M>, answer: &Answer) {
+        let id_of = |group: &GroupRef| self.group_id(group).map(str::to_owned);
+        match operation {
+            Operation::Create(wanted) => {
+                (self.instance, self.listeners) = (Some(M::made(wanted, answer)), Some(LiteMap::new()));
+            }
+            Operation::Delete { .. } => (self.instance, self.listeners) = (None, None),
+            Operation::Tag { tags } => {
+                self.instance.iter_mut().for_each(|instance| instance.tags_mut().extend(tags.clone()));
+            }
+            Operation::Untag { keys } => {
+                self.instance.iter_mut().for_each(|it| it.tags_mut().retain(|key, _| !keys.contains(key)));
+            }
+            Operation::Group(GroupOperation::DeleteGroup { id, .. }) => drop(self.groups.remove(id)),
+            Operation::Group(operation) => {
+                let id = operation.backends_of().and_then(id_of);
+                if let Some(found) = id.and_then(|id| self.groups.get_mut(&id)) {
+                    operation.apply(found);
+                }
+            }
+            Operation::CreateListener { listener, description, group, fields } => {
+                let made = ObservedListener {
+                    id: answer.id.clone().unwrap_or_default(),
+                    description: description.clone(),
+                    status: if M::NEW_ARE_STOPPED { "stopped" } else { M::RUNNING }.to_owned(),
+                    group_id: group.as_ref().and_then(id_of).unwrap_or_default(),
+                    fields: M::with_ids(self, fields.clone()),
+                    certificates: Some(M::HeldCertificates::default()),
+                };
+                self.listeners.get_or_insert_default().insert(*listener, Box::new(made));
+            }
+            Operation::SetListener { listener, description, group, fields } => {
+                let (fields, group_id) = (self.sent(*listener, fields), group.as_ref().and_then(id_of));
+                if let Some(found) = self.listener_mut(listener) {
+                    description.clone_into(&mut found.description);
+                    found.group_id = group_id.unwrap_or_else(|| found.group_id.clone());
+                    found.fields.extend(fields);
+                }
+            }
+            Operation::StartListener { listener } => {
+                if let Some(found) = self.listener_mut(listener) {
+                    M::RUNNING.clone_into(&mut found.status);
+                }
+            }
+            Operation::DeleteListener { listener } => {
+                self.listeners.iter_mut().for_each(|all| drop(all.remove(listener)));
+            }
+            Operation::Own(_) => {}
+        }
+        M::apply(self, operation, answer);
+    }
+
+    /// A listener, to be changed.
+    pub(in crate::plan) fn listener_mut(&mut self, listener: &M::ListenerKey) -> Option<&mut ObservedListener<M>> {
+        self.listeners.as_mut()?.get_mut(listener).map(|found| &mut **found)
+    }
+
+    /// Attributes for a request that changes a listener: all that it has, with those that `change`.
+    pub fn sent(&self, listener: M::ListenerKey, changes: &ListenerFields<M>) -> ListenerFields<M> {
+        let found = self.listeners.as_ref().and_then(|all| all.get(&listener));
+        let none = ListenerFields::<M>::new();
+        M::with_ids(self, M::sent(listener, found.map_or(&none, |found| &found.fields), changes))
+    }
+}
+
+/// What the cloud answered to a write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Id of what was made.
+    pub id: Option<String>,
+    /// The address of the load balancer that was made, where it is known at once.
+    pub address: Option<String>,
+    /// Its VPC.
+    pub vpc_id: Option<String>,
+    /// Its vSwitch.
+    pub vswitch_id: Option<String>,
+    /// The job that carries the write out; empty if it is done.
+    pub job: String,
+    /// The request's id, for support tickets.
+    pub request_id: String,
+}
