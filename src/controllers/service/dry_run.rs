@@ -4,10 +4,9 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use super::explain::details;
-use super::find::FindError;
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::Product;
-use super::report::ReconcileError;
+use super::report::Halt;
 use super::state::ServiceState;
 use super::status::WriteBack;
 use crate::alibaba::Fault;
@@ -91,7 +90,7 @@ async fn plan_one<P: Product>(
     };
     let mut prepared = match looked.await {
         Ok(prepared) => prepared,
-        Err(ReconcileError::Cloud(fault) | ReconcileError::Find(FindError::Fault(fault))) => return Err(fault),
+        Err(Halt::Cloud(fault)) => return Err(fault),
         Err(error) => return Ok(vec![cannot(error.beside(&case.problems))]),
     };
     if let Some(fault) = prepared.sighting.unread.pop() {

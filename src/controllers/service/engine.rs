@@ -15,13 +15,13 @@ use tracing::warn;
 
 use super::creations::{Inventory, LISTS_CATCH_UP};
 use super::execute::{Belief, Execution, Executor, Failures};
-use super::find::FindError;
+use super::find::Unfound;
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
 use super::readiness;
 use super::references::OUTSIDE_AGAIN;
 use super::refusals::stocked;
-use super::report::{ReconcileError, ServiceReporter};
+use super::report::{Halt, ServiceReporter};
 use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING};
 use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use super::texts::BackendTexts;
@@ -91,11 +91,11 @@ impl<P: Product> Outcome<P> {
     }
 
     /// Ends a reconcile without failures while jobs of the cloud are pending.
-    fn wait(&self, case: &mut Case<P::Observed>) -> Result<(), ReconcileError> {
+    fn wait(&self, case: &mut Case<P::Observed>) -> Result<(), Halt> {
         match self.look_again() {
             Some(again) if self.execution.failures.is_empty() => {
                 case.state.started.clone_from(&self.execution.done);
-                Err(ReconcileError::UnderWay(again))
+                Err(Halt::under_way(again))
             }
             _ => Ok(()),
         }
@@ -164,7 +164,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         let result = match handling {
             Handling::Ignore => self.leave_alone(&mut case).await,
             Handling::Ensure => match self.ensure(&mut case).await {
-                Err(ReconcileError::Find(FindError::OfOtherService(id))) => self.take_back(&mut case, id).await,
+                Err(Halt::Unfound(Unfound::OfOtherService(id))) => self.take_back(&mut case, id).await,
                 Err(refusal) => Err(self.follow_on_former(&mut case, refusal).await),
                 ensured => ensured,
             },
@@ -175,7 +175,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         self.note(&mut case, result.as_ref().err(), handling);
         let report = states.report(key);
         let again = self.writer.write_condition(&mut case, report.as_ref()).await;
-        if result.as_ref().err().is_none_or(ReconcileError::lasts) {
+        if result.as_ref().err().is_none_or(Halt::lasts) {
             case.state.tickets.give_back();
         }
         let result = result.unwrap_or_else(|error| error.result());
@@ -232,21 +232,21 @@ impl<P: Product> Engine<P> {
         &self.preparer.product
     }
 
-    async fn leave_alone(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
+    async fn leave_alone(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
         case.state.known = None;
         self.withhold(case, BACKENDS_WITHHELD, None);
         self.withhold(case, GROUPS_WITHHELD, None);
         self.writer.remove_condition(case).await?;
         match P::KIND.handed_over(&case.service, &case.settings) {
-            Some(problem) => Err(ReconcileError::Problems(vec![problem])),
+            Some(problem) => Err(Halt::Problems(vec![problem])),
             None => Ok(ReconcileResult::Done),
         }
     }
 
-    async fn ensure(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
+    async fn ensure(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
         (case.state.released, case.state.superseded_since) = (false, None);
         if let Some(failures) = case.state.queued.as_ref().filter(|_| case.state.tickets.are_away()) {
-            return Err(ReconcileError::Execution(Box::new(failures.clone())));
+            return Err(Halt::Execution(Box::new(failures.clone())));
         }
         self.take_over_restated(case).await?;
         let wanted = self.preparer.wanted(case).await?;
@@ -279,7 +279,7 @@ impl<P: Product> Engine<P> {
 
     /// Removes the label that marks a Service as inherited, once its user has edited one of the settings that were ignored
     /// before.
-    async fn take_over_restated(&self, case: &mut Case<P::Observed>) -> Result<(), ReconcileError> {
+    async fn take_over_restated(&self, case: &mut Case<P::Observed>) -> Result<(), Halt> {
         if case.state.restated && is_inherited(&case.service) {
             self.writer.remove_label(&case.service, LABEL_HASH).await?;
             Arc::make_mut(&mut case.service).labels.remove(LABEL_HASH);
@@ -289,11 +289,7 @@ impl<P: Product> Engine<P> {
     }
 
     /// A missing load balancer counts as deleted only after two reads that prove it.
-    fn see_again_before_recreating(
-        &self,
-        case: &mut Case<P::Observed>,
-        prepared: &Prepared<P>,
-    ) -> Result<(), ReconcileError> {
+    fn see_again_before_recreating(&self, case: &mut Case<P::Observed>, prepared: &Prepared<P>) -> Result<(), Halt> {
         let id = P::KIND.label(&case.service).to_owned();
         let is_gone = prepared.sighting.presence == Presence::Absent { proven: true } && !id.is_empty();
         if is_gone {
@@ -301,7 +297,7 @@ impl<P: Product> Engine<P> {
             if !again.is_zero() {
                 // The second read must not use the cached state.
                 case.state.known = None;
-                return Err(ReconcileError::Missing { id, again });
+                return Err(Halt::missing(&id, again));
             }
             self.reporter.recreating(&case.service, &id);
         }
@@ -411,12 +407,12 @@ impl<P: Product> Engine<P> {
     /// The cloud can answer a creation with a load balancer that was deleted, see [`super::state::Replacement::suspect`]. It
     /// refuses a creation whose parameters differ from an earlier one with the same token; the load balancer of that one then
     /// appears in a list, or was deleted as well.
-    fn suspect_what_was_made(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), ReconcileError> {
+    fn suspect_what_was_made(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), Halt> {
         let sighting = &outcome.prepared.sighting;
         match (&outcome.execution.failures.stopped, sighting.observed.id()) {
             (Some((_, Fault { kind: FaultKind::Gone, .. })), Some(id)) if sighting.presence != Presence::Present => {
                 let again = case.state.replacement.suspect(id, SECOND_SIGHTING);
-                Err(ReconcileError::Missing { id: id.to_owned(), again })
+                Err(Halt::missing(id, again))
             }
             (Some((_, Fault { kind: FaultKind::Exists, .. })), None) => {
                 let earlier = creation_token(case, P::KIND, true).incarnation;
@@ -465,7 +461,7 @@ impl<P: Product> Engine<P> {
     }
 
     /// Sets the readiness gates of pods that the load balancer knows.
-    async fn write_gates(&self, case: &Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), ReconcileError> {
+    async fn write_gates(&self, case: &Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), Halt> {
         let Some(references) = &outcome.prepared.references else { return Ok(()) };
         if outcome.look_again().is_some() {
             // A pending job can fail.
@@ -479,7 +475,7 @@ impl<P: Product> Engine<P> {
     }
 
     /// Remembers only what is still applied.
-    async fn forget_applied(&self, case: &mut Case<P::Observed>, prepared: &Prepared<P>) -> Result<(), ReconcileError> {
+    async fn forget_applied(&self, case: &mut Case<P::Observed>, prepared: &Prepared<P>) -> Result<(), Halt> {
         let facts = prepared.goal.facts();
         let applied = facts.still_applied(&case.state.applied, &*prepared.sighting.observed);
         self.writer.set_applied(&case.service, &case.state.applied, &applied).await?;
@@ -488,15 +484,10 @@ impl<P: Product> Engine<P> {
     }
 
     /// Writes the outcome back to the Service, and reports it. `is_last` says that nothing which could fail comes after it.
-    async fn write_back(
-        &self,
-        case: &mut Case<P::Observed>,
-        outcome: &Outcome<P>,
-        is_last: bool,
-    ) -> Result<(), ReconcileError> {
+    async fn write_back(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>, is_last: bool) -> Result<(), Halt> {
         let Outcome { prepared, execution, waits } = outcome;
         if let (true, Some(again)) = (execution.failures.is_empty(), waits) {
-            return Err(ReconcileError::Unsettled(*again));
+            return Err(Halt::unsettled(*again));
         }
         let (goal, observed, service) = (&prepared.goal, &*prepared.sighting.observed, &Arc::clone(&case.service));
         let facts = goal.facts();
@@ -531,7 +522,7 @@ impl<P: Product> Engine<P> {
             changed |= self.writer.set_labels(service, [label]).await?;
         }
         let elastic = match facts.publishes_elastic && is_look_due {
-            true => Some(self.preparer.product.elastic_addresses(id).await.map_err(ReconcileError::ElasticUnknown)?),
+            true => Some(self.preparer.product.elastic_addresses(id).await.map_err(Halt::elastic_unknown)?),
             false => None,
         };
         if elastic.as_ref().is_some_and(Vec::is_empty) {
@@ -563,10 +554,10 @@ impl<P: Product> Engine<P> {
     }
 
     /// When the Service is reconciled again although nothing changes.
-    fn next_look(&self, case: &Case<P::Observed>, outcome: &Outcome<P>) -> Result<ReconcileResult, ReconcileError> {
+    fn next_look(&self, case: &Case<P::Observed>, outcome: &Outcome<P>) -> Result<ReconcileResult, Halt> {
         let facts = outcome.prepared.goal.facts();
         if !facts.unresolved.is_empty() {
-            return Err(ReconcileError::Unresolved(facts.unresolved.clone()));
+            return Err(Halt::Unresolved(facts.unresolved.clone()));
         }
         let waiting_pods = outcome.prepared.references.as_ref().map_or(0, |references| references.waiting_pods);
         let drift = self.preparer.drift.until_next(&case.settings.service);
@@ -580,13 +571,13 @@ impl<P: Product> Engine<P> {
                 .min();
         let refused = case.state.refusals.report();
         if !refused.is_empty() {
-            return Err(ReconcileError::Refused { text: refused, again: soonest.unwrap_or_default() });
+            return Err(Halt::out_of_sync(refused, soonest.unwrap_or_default()));
         }
         Ok(soonest.map_or(ReconcileResult::Done, ReconcileResult::RequeueAfter))
     }
 
     /// Removes what was created for the Service, then the finalizer.
-    async fn remove(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
+    async fn remove(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
         if case.state.released {
             return Ok(ReconcileResult::Done);
         }
@@ -606,7 +597,7 @@ impl<P: Product> Engine<P> {
         let facts = prepared.goal.facts();
         if let Some(wait) = case.state.creations.settles_in().filter(|wait| facts.named.is_some() && !wait.is_zero()) {
             // A recent creation may still appear on a load balancer that stays.
-            return Err(ReconcileError::Unsettled(wait));
+            return Err(Halt::unsettled(wait));
         }
         // Before the finalizer: no controller looks at the Service afterwards.
         self.writer.remove_condition(case).await?;
@@ -624,11 +615,7 @@ impl<P: Product> Engine<P> {
 
     /// A Service that stays can ask for a load balancer again before the finalizer is removed. So a label names the one that is
     /// deleted: a process that starts meanwhile does not ask for that one again.
-    async fn name_before_deleting(
-        &self,
-        case: &Case<P::Observed>,
-        prepared: &Prepared<P>,
-    ) -> Result<(), ReconcileError> {
+    async fn name_before_deleting(&self, case: &Case<P::Observed>, prepared: &Prepared<P>) -> Result<(), Halt> {
         let facts = prepared.goal.facts();
         let is_deleted = facts.named.is_none() && !facts.is_kept && !case.service.deleting;
         let unnamed = |id: &&str| *id != P::KIND.label(&case.service);
@@ -659,12 +646,12 @@ impl<P: Product> Engine<P> {
     }
 
     /// Notes why the Service is not in sync, or that it is.
-    fn note(&self, case: &mut Case<P::Observed>, error: Option<&ReconcileError>, handling: Handling) {
+    fn note(&self, case: &mut Case<P::Observed>, error: Option<&Halt>, handling: Handling) {
         let doubt = error.filter(|error| error.is_doubt()).map(ToString::to_string);
         case.state.withhold(LOAD_BALANCER_WITHHELD, doubt.as_deref());
         let whole = error.map(|error| error.beside(&case.problems)).unwrap_or_default();
         let trouble = error.map(|error| error.trouble(handling, &whole));
-        if let (true, Some(ObjectTrouble { reason, .. })) = (error.is_some_and(ReconcileError::is_logged), &trouble) {
+        if let (true, Some(ObjectTrouble { reason, .. })) = (error.is_some_and(Halt::is_logged), &trouble) {
             warn!(code = event_code(reason), "{whole}");
         }
         let cause = trouble.as_ref().and_then(|trouble| trouble.cause.clone());
@@ -685,11 +672,11 @@ impl<O> Case<O> {
 fn failure(
     execution: &Execution<impl OperationModel>,
     problems: &[crate::plan::service::problem::ServiceProblem],
-) -> ReconcileError {
+) -> Halt {
     if execution.failures.is_empty() {
-        ReconcileError::Problems(problems.to_vec())
+        Halt::Problems(problems.to_vec())
     } else {
-        ReconcileError::Execution(Box::new(execution.failures.clone()))
+        Halt::Execution(Box::new(execution.failures.clone()))
     }
 }
 

@@ -66,6 +66,11 @@ impl Failures {
         self.refused.is_empty() && self.stopped.is_none()
     }
 
+    /// Why they were not done.
+    pub(crate) fn faults(&self) -> impl Iterator<Item = &Fault> {
+        self.refused.iter().chain(&self.stopped).map(|(_, fault)| fault)
+    }
+
     /// The fault that is over first, as far as its kind tells.
     pub(crate) fn soonest(&self) -> Option<&Fault> {
         let passing = self.refused.iter().find(|(_, fault)| is_out_of_order(fault.kind));

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::product::{Due, Facts, ListedBy, Product, Search};
+use super::report::Halt;
 use super::tolerance::{fails_alone, tolerate};
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
 use crate::plan::provenance::Unclaimed;
+use crate::plan::service::annotations::PREFIX;
 use crate::plan::service::goal::Goal;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::orphans::{OrphanedInstance, unclaimed};
@@ -35,12 +37,9 @@ pub(super) enum Found<O> {
     },
 }
 
-/// Why the search failed.
+/// Why it is not certain which load balancer is meant.
 #[derive(Debug, Error)]
-pub(super) enum FindError {
-    /// The cloud did not answer.
-    #[error(transparent)]
-    Fault(#[from] Fault),
+pub(super) enum Unfound {
     /// The Service has none, and its label names one of another Service, as when the Service was copied.
     #[error(
         "load balancer {0}, which the label service.k8s.alibaba/loadbalancer-id names, does not carry its mark, but that of another \
@@ -52,6 +51,24 @@ pub(super) enum FindError {
     /// More than one carries the Service's mark.
     #[error("several load balancers carry the mark of this Service: {}; delete all but one", .0.join(", "))]
     Several(Vec<String>),
+    /// The Service is served by a load balancer that it no longer names, and that is not ours.
+    #[error(
+        "load balancer {0} serves this Service, but does not carry its mark, and no annotation names it: put the annotation \
+         {PREFIX}id back, or delete the Service and create it again; when it is deleted, its listeners, server groups and \
+         backends are removed there and the load balancer is kept"
+    )]
+    Detached(String),
+    /// The load balancer cannot be found, and its absence cannot be proven.
+    #[error(
+        "no load balancer carries the mark of this Service although its status shows an address{}; it may have been \
+         deleted, or the permission to list it is missing. Nothing is created: check the permissions, or empty \
+         status.loadBalancer to have a new one created",
+        if .0.is_empty() { String::new() } else { format!(" (label: {})", .0) }
+    )]
+    Unfindable(String),
+    /// The credentials may belong to another account.
+    #[error("{0}")]
+    Doubt(String),
 }
 
 /// What a label, or a creation a moment ago, led to.
@@ -72,7 +89,7 @@ pub(super) async fn find<P: Product>(
     product: &P,
     facts: &Facts<'_>,
     search: &Search<'_>,
-) -> Result<Found<P::Observed>, FindError> {
+) -> Result<Found<P::Observed>, Halt> {
     let owner = facts.owner;
     if let Some(id) = facts.named {
         return match product.read(owner, id, None).await {
@@ -92,13 +109,13 @@ pub(super) async fn find<P: Product>(
     let mut candidates = marked(product, owner).await?;
     match (candidates.len(), remembered, id) {
         (0, Remembered::Unread(fault), _) => Err(fault.into()),
-        (0, Remembered::OfOther(id), _) => Err(FindError::OfOtherService(id)),
+        (0, Remembered::OfOther(id), _) => Err(Unfound::OfOtherService(id).into()),
         (0, Remembered::Unmarked(observed), Some(id)) => Ok(Found::Unmarked { id: id.to_owned(), observed }),
         (0, remembered, _) => Ok(Found::Absent { proven: matches!(remembered, Remembered::Nothing { proven: true }) }),
         (1, ..) => Ok(Found::LoadBalancer(candidates.swap_remove(0))),
         _ => {
             let ids = candidates.iter().filter_map(ObservedModel::id);
-            Err(FindError::Several(ids.map(str::to_owned).collect()))
+            Err(Unfound::Several(ids.map(str::to_owned).collect()).into())
         }
     }
 }

@@ -12,11 +12,11 @@ use super::account_check::AccountCheck;
 use super::creations::Inventory;
 use super::drift::DriftSchedule;
 use super::execute::Belief;
-use super::find::{FindError, Found, find, is_about};
+use super::find::{Found, Unfound, find, is_about};
 use super::product::{Completed, Due, DueTogether, Facts, Product, Search};
 use super::references::{References, Resolver};
 use super::refusals::stocked;
-use super::report::ReconcileError;
+use super::report::Halt;
 use super::state::{Known, SECOND_SIGHTING, ServiceState, States};
 use super::tolerance::{fails_alone, stale_list};
 use crate::alibaba::{Fault, FaultKind};
@@ -124,7 +124,7 @@ pub(super) struct Preparer<P: Product> {
 
 impl<P: Product> Preparer<P> {
     /// The desired state of the Service.
-    pub(super) async fn wanted(&self, case: &mut Case<P::Observed>) -> Result<Wanted<P>, ReconcileError> {
+    pub(super) async fn wanted(&self, case: &mut Case<P::Observed>) -> Result<Wanted<P>, Halt> {
         let depth = self.depth(case);
         let (service, settings) = (&case.remembering(P::KIND.applied_key()), &case.settings);
         if case.handling.removes() {
@@ -166,11 +166,7 @@ impl<P: Product> Preparer<P> {
     }
 
     /// The observed state, and the steps from it to the desired state.
-    pub(super) async fn prepare(
-        &self,
-        case: &mut Case<P::Observed>,
-        wanted: Wanted<P>,
-    ) -> Result<Prepared<P>, ReconcileError> {
+    pub(super) async fn prepare(&self, case: &mut Case<P::Observed>, wanted: Wanted<P>) -> Result<Prepared<P>, Halt> {
         let Wanted { mut goal, references, depth } = wanted;
         let is_gone = |known: &Known<P::Observed>| known.is_last && known.observed.id().is_none();
         let is_continued = case.state.known.as_ref().is_some_and(|known| {
@@ -261,7 +257,7 @@ impl<P: Product> Preparer<P> {
 
     /// Reads the status of pending jobs. Returns those that failed. The cached state is dropped then, and also where the cloud
     /// does not report a status.
-    async fn settle(&self, case: &mut Case<P::Observed>) -> Result<Vec<(String, Fault)>, ReconcileError> {
+    async fn settle(&self, case: &mut Case<P::Observed>) -> Result<Vec<(String, Fault)>, Halt> {
         if !self.is_under_way(case) {
             return Ok(Vec::new());
         }
@@ -272,14 +268,14 @@ impl<P: Product> Preparer<P> {
         if let Some(id) = settled.made_and_gone {
             case.state.known = None;
             let again = case.state.replacement.suspect(&id, SECOND_SIGHTING);
-            return Err(ReconcileError::Missing { id, again });
+            return Err(Halt::missing(&id, again));
         }
         let under_way = P::look_again(&known.observed);
         let holds = settled.failed.is_empty() && !settled.is_unknown;
         case.state.known = holds.then_some(known);
         match under_way {
             // What is left to remove goes together, after all jobs.
-            Some(again) if holds && case.handling.removes() => Err(ReconcileError::UnderWay(again)),
+            Some(again) if holds && case.handling.removes() => Err(Halt::under_way(again)),
             _ => Ok(settled.failed),
         }
     }
@@ -293,7 +289,7 @@ impl<P: Product> Preparer<P> {
         goal: &Goal<P::Model>,
         known: &Known<P::Observed>,
         is_continued: bool,
-    ) -> Result<Seen<P>, ReconcileError> {
+    ) -> Result<Seen<P>, Halt> {
         let mut observed = known.observed.clone();
         let mut plan = self.diff(case, goal, &observed);
         if !is_continued && !plan.steps.iter().all(|step| step.operation.backends_of().is_some()) {
@@ -315,7 +311,7 @@ impl<P: Product> Preparer<P> {
         case: &mut Case<P::Observed>,
         goal: &Goal<P::Model>,
         known: &Known<P::Observed>,
-    ) -> Result<Option<Seen<P>>, ReconcileError> {
+    ) -> Result<Option<Seen<P>>, Halt> {
         let read_at = Instant::now();
         let read = self.product.reread(goal, &known.observed, &case.search(P::KIND, None)).await?;
         let Some(observed) = read.filter(|observed| is_about::<P>(goal, observed)).map(Arc::new) else {
@@ -336,7 +332,7 @@ impl<P: Product> Preparer<P> {
         goal: &Goal<P::Model>,
         known: &Known<P::Observed>,
         groups: bool,
-    ) -> Result<Option<Seen<P>>, ReconcileError> {
+    ) -> Result<Option<Seen<P>>, Halt> {
         let read_at = Instant::now();
         let all_known = || self.states.known().0;
         let (facts, id) = (goal.facts(), known.observed.id().unwrap_or_default());
@@ -369,11 +365,7 @@ impl<P: Product> Preparer<P> {
     }
 
     /// Finds the load balancer and reads what the diff needs.
-    async fn read_whole(
-        &self,
-        case: &mut Case<P::Observed>,
-        goal: &mut Goal<P::Model>,
-    ) -> Result<Seen<P>, ReconcileError> {
+    async fn read_whole(&self, case: &mut Case<P::Observed>, goal: &mut Goal<P::Model>) -> Result<Seen<P>, Halt> {
         let read_at = Instant::now();
         let leaves = case.handling.removes();
         let is_first = !std::mem::replace(&mut case.state.looked_for, true);
@@ -411,7 +403,7 @@ impl<P: Product> Preparer<P> {
         case: &Case<P::Observed>,
         goal: &mut Goal<P::Model>,
         due: Due<'_>,
-    ) -> Result<(P::Observed, Presence), ReconcileError> {
+    ) -> Result<(P::Observed, Presence), Halt> {
         let leaves = case.handling.removes();
         let facts = goal.facts();
         let is_named = facts.named.is_some();
@@ -426,7 +418,7 @@ impl<P: Product> Preparer<P> {
             Ok(Found::LoadBalancer(observed)) => Ok((observed, Presence::Present)),
             Ok(Found::Unmarked { id, observed }) => {
                 // From a load balancer that is not ours, and that no annotation names any more, what carries our mark goes.
-                let departure = goal.departure().ok_or_else(|| ReconcileError::Detached(id.clone()))?;
+                let departure = goal.departure().ok_or_else(|| Unfound::Detached(id.clone()))?;
                 departure.reuse = Some(id.clone());
                 departure.override_listeners = true;
                 Ok((observed, Presence::Unmarked(id)))
@@ -438,25 +430,25 @@ impl<P: Product> Preparer<P> {
                 self.check_absence(case, proven).await?;
                 Ok((P::Observed::default(), Presence::Absent { proven }))
             }
-            Err(FindError::OfOtherService(_)) if leaves => {
+            Err(Halt::Unfound(Unfound::OfOtherService(_))) if leaves => {
                 Ok((P::Observed::default(), Presence::Absent { proven: false }))
             }
-            Err(error) => Err(error.into()),
+            Err(halt) => Err(halt),
         }
     }
 
     /// Whether the absence of a load balancer can be believed.
-    async fn check_absence(&self, case: &Case<P::Observed>, proven: bool) -> Result<(), ReconcileError> {
+    async fn check_absence(&self, case: &Case<P::Observed>, proven: bool) -> Result<(), Halt> {
         let service = &case.service;
         let forbidden = if case.handling.removes() {
             self.account.forbids_release(&self.views.nodes.store.all(), P::KIND.had_one(service)).await
         } else {
             if P::KIND.had_one(service) && !proven {
-                return Err(ReconcileError::Unfindable(P::KIND.label(service).to_owned()));
+                return Err(Unfound::Unfindable(P::KIND.label(service).to_owned()).into());
             }
             self.account.forbids_making(&self.views.nodes.store.all(), P::KIND.had_one(service)).await
         };
-        forbidden.map_or(Ok(()), |why| Err(ReconcileError::Doubt(why)))
+        forbidden.map_or(Ok(()), |why| Err(Unfound::Doubt(why).into()))
     }
 }
 

@@ -14,7 +14,7 @@ use tracing::warn;
 use super::Views;
 use super::candidates::{CandidatePool, ServiceNodes};
 use super::product::Product;
-use super::report::ReconcileError;
+use super::report::Halt;
 use super::state::{Interfaces, ServiceState};
 use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::{Cluster, StoreEntry, WriteFault};
@@ -91,7 +91,7 @@ impl Resolver {
         settings: &ServiceSettings,
         ungated: &mut BTreeSet<String>,
         known: Option<&Interfaces>,
-    ) -> Result<References, ReconcileError> {
+    ) -> Result<References, Halt> {
         let endpoints = self.endpoints(service)?;
         let gate = gates::gate_of(service);
         let gated_pods = self.gated_pods(service, &endpoints, ungated).await?;
@@ -118,10 +118,10 @@ impl Resolver {
         !self.views.services.store.has(service) && matches!(self.cluster.read_service(service).await, Ok(None))
     }
 
-    fn endpoints(&self, service: &ServiceView) -> Result<Arc<EndpointsView>, ReconcileError> {
+    fn endpoints(&self, service: &ServiceView) -> Result<Arc<EndpointsView>, Halt> {
         match self.views.endpoints.store.look_up(&service.key) {
             StoreEntry::Kept(endpoints) => Ok(endpoints),
-            StoreEntry::Skipped => Err(ReconcileError::EndpointsUnread),
+            StoreEntry::Skipped => Err(Halt::endpoints_unread()),
             StoreEntry::Absent => {
                 let unknown = self.views.endpoints.store.is_empty();
                 Ok(Arc::new(EndpointsView { unknown, ..EndpointsView::default() }))
@@ -188,7 +188,7 @@ impl Resolver {
         service: &ServiceView,
         endpoints: &EndpointsView,
         ungated: &mut BTreeSet<String>,
-    ) -> Result<BTreeMap<String, PodView>, ReconcileError> {
+    ) -> Result<BTreeMap<String, PodView>, Halt> {
         let gate = gates::gate_of(service);
         let mut names = gates::pods_to_read(service, endpoints);
         ungated.retain(|name| names.contains(name));
@@ -205,7 +205,7 @@ impl Resolver {
         service: &ServiceView,
         unresolved: &BTreeSet<IpAddr>,
         found: &mut References,
-    ) -> Result<(), ReconcileError> {
+    ) -> Result<(), Halt> {
         let gate = gates::gate_of(service);
         let endpoints = found.endpoints.endpoints.iter().filter(|endpoint| unresolved.contains(&endpoint.address));
         let lost: BTreeSet<String> = endpoints
@@ -222,7 +222,7 @@ impl Resolver {
         &self,
         service: &ServiceView,
         names: &BTreeSet<String>,
-    ) -> Result<BTreeMap<String, PodView>, ReconcileError> {
+    ) -> Result<BTreeMap<String, PodView>, Halt> {
         let namespace = &service.key.namespace;
         let found: Result<Vec<Option<PodView>>, WriteFault> =
             if names.len() >= LIST_PODS && !service.selector.is_empty() {

@@ -1,5 +1,6 @@
-//! Why a Service is out of sync, how soon it is retried, and the events about it.
+//! Why a reconcile does not continue, how soon the Service is retried, and the events about it.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use super::execute::Failures;
-use super::find::FindError;
+use super::find::Unfound;
 use super::state::{LOAD_BALANCER_WITHHELD, is_news};
 use super::status::FailedWrite;
 use crate::alibaba::{Fault, FaultKind};
@@ -17,92 +18,52 @@ use crate::controllers::Backoff;
 use crate::controllers::reporter::{self, failed_call, state, trouble};
 use crate::controllers::workqueue::{ReconcileResult, RetriedFailure};
 use crate::plan::inputs::{ObjectKey, ServiceView};
-use crate::plan::service::annotations::{ID, PREFIX, raw};
+use crate::plan::service::annotations::{ID, raw};
 use crate::plan::service::handling::Handling;
 use crate::plan::service::problem::ServiceProblem;
 use crate::telemetry::alarms::{ObjectReport, ObjectTrouble, SyncState, named, shared_cause};
 
-/// The watch reports that endpoints were read; this is the fallback.
+/// Where the watch does not report that endpoints were read, the controller looks after this time.
 const UNREAD: Duration = Duration::from_secs(5);
 
-/// Why a Service is out of sync.
+/// Why a stage of a reconcile does not continue.
 #[derive(Debug, Error)]
-pub(super) enum ReconcileError {
-    /// The Service has problems.
+pub(super) enum Halt {
+    /// The Service cannot be served as asked.
     #[error("{}", list(.0))]
     Problems(Vec<ServiceProblem>),
-    /// The load balancer was not found, or several match.
+    /// It is not certain which load balancer is meant.
     #[error(transparent)]
-    Find(#[from] FindError),
+    Unfound(#[from] Unfound),
     /// A read from the cloud failed.
     #[error(transparent)]
     Cloud(#[from] Fault),
-    /// The elastic address that is to be published is not known.
-    #[error(
-        "the elastic address of the load balancer could not be looked up; a published address stays, and a new Service gets its \
-         address as soon as a retry finds it. {next}: {fault}",
-        next = next_try(.0),
-        fault = .0
-    )]
-    ElasticUnknown(Fault),
-    /// The API server refused.
-    #[error("the Service could not be written: {0}")]
-    Kubernetes(#[from] WriteFault),
-    /// So could one part of the Service, or of a pod of it.
+    /// A write to the API server failed.
     #[error(transparent)]
     Write(#[from] FailedWrite),
     /// Not every step of the plan was done.
     #[error("{0}")]
     Execution(Box<Failures>),
-    /// Backends are left out that the cloud refused.
-    #[error("{text}")]
-    Refused {
-        /// Which, and why.
-        text: String,
-        /// When to look again.
-        again: Duration,
-    },
-    /// The load balancer seems to be deleted; a second read comes before it is created again.
-    #[error("load balancer {id} does not exist any more; the controller checks that once more, then creates it again")]
-    Missing {
-        /// The one that is gone.
-        id: String,
-        /// When to look again.
-        again: Duration,
-    },
-    /// How long to look for what a call with a lost answer may have created, before it is created again.
-    #[error("a call whose answer was lost may have created something; the controller looks for it before it goes on")]
-    Unsettled(Duration),
-    /// Jobs of the cloud are pending; nothing is wrong.
-    #[error("jobs of the cloud are pending")]
-    UnderWay(Duration),
-    /// The load balancer cannot be found, and its absence cannot be proven.
-    #[error(
-        "no load balancer carries the mark of this Service although its status shows an address{}; it may have been \
-         deleted, or the permission to list it is missing. Nothing is created: check the permissions, or empty \
-         status.loadBalancer to have a new one created",
-        known(.0)
-    )]
-    Unfindable(String),
-    /// The credentials may belong to another account.
-    #[error("{0}")]
-    Doubt(String),
-    /// The Service is served by a load balancer that it no longer names, and that is not ours.
-    #[error(
-        "load balancer {0} serves this Service, but does not carry its mark, and no annotation names it: put the annotation \
-         {PREFIX}id back, or delete the Service and create it again; when it is deleted, its listeners, server groups and \
-         backends are removed there and the load balancer is kept"
-    )]
-    Detached(String),
-    /// The Service is managed only since a moment ago, and its endpoints are not read yet.
-    #[error("the endpoints of the Service are being read")]
-    EndpointsUnread,
     /// Pods that are attached directly have no interface yet.
     #[error(
         "no network interface holds the pod addresses {}; backends are added but none is removed until it is known where they are",
         addresses(.0)
     )]
     Unresolved(BTreeSet<IpAddr>),
+    /// The next run goes on.
+    #[error("{}", .0.why)]
+    Later(Later),
+}
+
+/// When the next run goes on, and what it waits for.
+#[derive(Debug)]
+pub(super) struct Later {
+    pub(super) again: Duration,
+    why: Cow<'static, str>,
+    /// What is told until then.
+    state: SyncState,
+    /// Whether each time is worth a line in the log.
+    is_logged: bool,
 }
 
 /// What an event has room for, without its code and the end that says what is left out.
@@ -148,10 +109,6 @@ fn addresses(addresses: &BTreeSet<IpAddr>) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn known(id: &str) -> String {
-    if id.is_empty() { String::new() } else { format!(" (label: {id})") }
-}
-
 /// As many of these lines as an event has room for, and how many are left out.
 fn fitting(lines: &[String]) -> String {
     let mut text = String::new();
@@ -170,39 +127,77 @@ fn list(problems: &[ServiceProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-impl ReconcileError {
+impl From<WriteFault> for Halt {
+    fn from(fault: WriteFault) -> Self {
+        Self::Write(fault.into())
+    }
+}
+
+impl Halt {
+    /// The load balancer seems to be deleted; a second read comes before it is created again.
+    pub(super) fn missing(id: &str, again: Duration) -> Self {
+        Self::out_of_sync(
+            format!(
+                "load balancer {id} does not exist any more; the controller checks that once more, then creates it again"
+            ),
+            again,
+        )
+    }
+
+    /// Something is left out until `again`.
+    pub(super) fn out_of_sync(why: String, again: Duration) -> Self {
+        Self::Later(Later { again, why: why.into(), state: SyncState::OutOfSync, is_logged: true })
+    }
+
+    /// How long to look for what a call with a lost answer may have created, before it is created again.
+    pub(super) fn unsettled(again: Duration) -> Self {
+        let why =
+            "a call whose answer was lost may have created something; the controller looks for it before it goes on";
+        Self::Later(Later { again, why: why.into(), state: SyncState::Retrying, is_logged: true })
+    }
+
+    /// Jobs of the cloud are pending; nothing is wrong.
+    pub(super) fn under_way(again: Duration) -> Self {
+        let why = "jobs of the cloud are pending".into();
+        Self::Later(Later { again, why, state: SyncState::InProgress, is_logged: false })
+    }
+
+    /// The Service is managed only since a moment ago, and its endpoints are not read yet. The watch reports that they were.
+    pub(super) fn endpoints_unread() -> Self {
+        let why = "the endpoints of the Service are being read".into();
+        Self::Later(Later { again: UNREAD, why, state: SyncState::Retrying, is_logged: false })
+    }
+
+    /// The elastic address that is to be published is not known.
+    pub(super) fn elastic_unknown(fault: Fault) -> Self {
+        let step = format!(
+            "the elastic address of the load balancer could not be looked up; a published address stays, and a new Service gets \
+             its address as soon as a retry finds it. {}",
+            next_try(&fault)
+        );
+        Self::Execution(Box::new(Failures { stopped: Some((step, fault)), ..Failures::default() }))
+    }
+
     /// When the Service is retried.
     pub(super) fn result(&self) -> ReconcileResult {
+        let failed = |backoff| ReconcileResult::failed(self.kind(), backoff);
+        let soon = Duration::from_secs(5);
         match self {
-            Self::Missing { again, .. }
-            | Self::Refused { again, .. }
-            | Self::Unsettled(again)
-            | Self::UnderWay(again) => ReconcileResult::RequeueAfter(*again),
-            Self::EndpointsUnread => ReconcileResult::RequeueAfter(UNREAD),
-            Self::Problems(_) | Self::Unfindable(_) | Self::Detached(_) => {
-                ReconcileResult::failed(self.kind(), Backoff::LONG)
-            }
-            // The credentials are about to be corrected.
-            Self::Doubt(_) => {
-                let (first, longest) = (Duration::from_secs(5), Duration::from_secs(20));
-                ReconcileResult::failed(self.kind(), Backoff { first, longest })
-            }
-            Self::Find(FindError::Fault(fault)) | Self::Cloud(fault) | Self::ElasticUnknown(fault) => pause(fault),
-            Self::Find(_) => ReconcileResult::failed(self.kind(), Backoff::LONG),
-            Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => match fault {
-                WriteFault::Conflict(_) | WriteFault::Unavailable(_) | WriteFault::NotLeading => {
-                    ReconcileResult::failed(self.kind(), Backoff::SHORT)
-                }
-                _ => ReconcileResult::failed(self.kind(), Backoff::LONG),
+            Self::Later(later) => ReconcileResult::RequeueAfter(later.again),
+            Self::Cloud(fault) => pause(fault),
+            Self::Write(FailedWrite { fault, .. }) => match fault {
+                WriteFault::Conflict(_) | WriteFault::Unavailable(_) | WriteFault::NotLeading => failed(Backoff::SHORT),
+                _ => failed(Backoff::LONG),
             },
             Self::Execution(failures) => match (failures.goes_on_in(), failures.soonest()) {
                 (Some(again), _) => ReconcileResult::RequeueAfter(again),
                 (None, Some(fault)) => pause(fault),
-                (None, None) => ReconcileResult::failed(self.kind(), Backoff::SHORT),
+                (None, None) => failed(Backoff::SHORT),
             },
-            Self::Unresolved(_) => {
-                ReconcileResult::failed(self.kind(), Backoff { first: Duration::from_secs(5), ..Backoff::LONG })
-            }
+            // The credentials are about to be corrected.
+            Self::Unfound(Unfound::Doubt(_)) => failed(Backoff { first: soon, longest: Duration::from_secs(20) }),
+            Self::Problems(_) | Self::Unfound(_) => failed(Backoff::LONG),
+            Self::Unresolved(_) => failed(Backoff { first: soon, ..Backoff::LONG }),
         }
     }
 
@@ -214,9 +209,9 @@ impl ReconcileError {
     /// What failed without a call of the cloud, in a word.
     const fn kind(&self) -> &'static str {
         match self {
-            Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => fault.as_str(),
+            Self::Write(FailedWrite { fault, .. }) => fault.as_str(),
             Self::Problems(_) => "problems",
-            Self::Doubt(_) => "doubt",
+            Self::Unfound(Unfound::Doubt(_)) => "doubt",
             Self::Unresolved(_) => "unresolved",
             _ => "not_found",
         }
@@ -224,20 +219,27 @@ impl ReconcileError {
 
     /// Whether each time is worth a line in the log.
     pub(super) fn is_logged(&self) -> bool {
-        !matches!(self, Self::EndpointsUnread) && !self.is_under_way()
+        match self {
+            Self::Later(later) => later.is_logged,
+            _ => !self.is_under_way(),
+        }
     }
 
     /// Whether nothing is wrong, and the cloud still carries something out.
-    fn is_under_way(&self) -> bool {
-        matches!(self, Self::UnderWay(_)) || matches!(self, Self::Execution(failures) if failures.await_jobs())
+    pub(super) fn is_under_way(&self) -> bool {
+        match self {
+            Self::Later(later) => later.state == SyncState::InProgress,
+            Self::Execution(failures) => failures.await_jobs(),
+            _ => false,
+        }
     }
 
     /// Whether something is withheld because the view of the cloud is not to be trusted.
     pub(super) const fn is_doubt(&self) -> bool {
-        matches!(self, Self::Unfindable(_) | Self::Doubt(_))
+        matches!(self, Self::Unfound(Unfound::Unfindable(_) | Unfound::Doubt(_)))
     }
 
-    /// The text of the error, and after it the `problems` of the Service, unless they are the error.
+    /// The text, and after it the `problems` of the Service, unless they are the text.
     pub(super) fn beside(&self, problems: &[ServiceProblem]) -> String {
         match self {
             Self::Problems(_) => self.to_string(),
@@ -250,7 +252,7 @@ impl ReconcileError {
     pub(super) fn trouble(&self, handling: Handling, whole: &str) -> ObjectTrouble {
         let (reason, what) = self.event(handling);
         let message = format!("{what}: {whole}");
-        let state = if self.is_under_way() { SyncState::InProgress } else { state(self.passes()) };
+        let state = if self.is_under_way() { SyncState::InProgress } else { self.state() };
         let cause = self.shared_cause().filter(|_| state == SyncState::OutOfSync);
         ObjectTrouble { state, cause, call: self.fault().map(failed_call), ..trouble(reason, message) }
     }
@@ -258,13 +260,13 @@ impl ReconcileError {
     /// Reason and subject of the event about it.
     fn event(&self, handling: Handling) -> (&'static str, &'static str) {
         let leaving = handling.removes();
+        let usual = if leaving { "CleanLoadBalancerFailed" } else { "SyncLoadBalancerFailed" };
         let reason = match self {
             _ if self.is_under_way() => "LoadBalancerInProgress",
-            Self::Write(write) => write.reason,
+            Self::Write(write) => write.reason.unwrap_or(usual),
             Self::Unresolved(_) => SKIPPED_BACKENDS,
             _ if self.is_doubt() => LOAD_BALANCER_WITHHELD,
-            _ if leaving => "CleanLoadBalancerFailed",
-            _ => "SyncLoadBalancerFailed",
+            _ => usual,
         };
         let what = match self {
             _ if self.is_under_way() => "The cloud still carries out what was asked of it",
@@ -277,7 +279,7 @@ impl ReconcileError {
     /// The call of the cloud that failed: of several, the one that the retry waits for.
     fn fault(&self) -> Option<&Fault> {
         match self {
-            Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) | Self::ElasticUnknown(fault) => Some(fault),
+            Self::Cloud(fault) => Some(fault),
             Self::Execution(failures) => failures.soonest(),
             _ => None,
         }
@@ -287,26 +289,22 @@ impl ReconcileError {
     /// alone.
     fn shared_cause(&self) -> Option<String> {
         match self {
-            Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) | Self::ElasticUnknown(fault) => fault.cause(),
-            Self::Execution(failures) => {
-                failures.stopped.iter().chain(&failures.refused).find_map(|(_, fault)| fault.cause())
-            }
-            Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => fault.cause("Services"),
+            Self::Cloud(fault) => fault.cause(),
+            Self::Execution(failures) => failures.faults().find_map(Fault::cause),
+            Self::Write(FailedWrite { fault, .. }) => fault.cause("Services"),
             _ => None,
         }
     }
 
-    /// Whether it passes by itself: such an error is logged at once, and told to the user only if it lasts.
-    pub(super) fn passes(&self) -> bool {
-        match self {
-            Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) => fault.passes(),
-            Self::Execution(failures) => {
-                failures.refused.iter().chain(&failures.stopped).all(|(_, fault)| fault.passes())
-            }
-            Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => fault.passes(),
-            Self::Unsettled(_) | Self::EndpointsUnread => true,
+    /// What is told of it: what passes by itself is logged at once, and told to the user only if it lasts.
+    fn state(&self) -> SyncState {
+        state(match self {
+            Self::Later(later) => return later.state,
+            Self::Cloud(fault) => fault.passes(),
+            Self::Execution(failures) => failures.faults().all(Fault::passes),
+            Self::Write(FailedWrite { fault, .. }) => fault.passes(),
             _ => false,
-        }
+        })
     }
 }
 

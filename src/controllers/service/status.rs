@@ -69,22 +69,28 @@ fn is_equivalent(found: &[IngressDetails], wanted: &[IngressDetails]) -> bool {
 #[error("{what} could not be written: {fault}")]
 pub(super) struct FailedWrite {
     what: &'static str,
-    /// The official controller's reason of the event about it.
-    pub(super) reason: &'static str,
+    /// The official controller's reason of the event about it, where it has one of its own.
+    pub(super) reason: Option<&'static str>,
     pub(super) fault: WriteFault,
+}
+
+impl From<WriteFault> for FailedWrite {
+    fn from(fault: WriteFault) -> Self {
+        Self { what: "the Service", reason: None, fault }
+    }
 }
 
 impl FailedWrite {
     pub(super) fn finalizer(fault: WriteFault) -> Self {
-        Self { what: "the finalizer of the Service", reason: "FailedAddFinalizer", fault }
+        Self { what: "the finalizer of the Service", reason: Some("FailedAddFinalizer"), fault }
     }
 
     pub(super) fn status(fault: WriteFault) -> Self {
-        Self { what: "the status of the Service", reason: "FailedUpdateStatus", fault }
+        Self { what: "the status of the Service", reason: Some("FailedUpdateStatus"), fault }
     }
 
     pub(super) fn gates(fault: WriteFault) -> Self {
-        Self { what: "the readiness of a pod", reason: "FailedUpdateReadinessGate", fault }
+        Self { what: "the readiness of a pod", reason: Some("FailedUpdateReadinessGate"), fault }
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Case, Engine, Outcome, ReconcileError, failure};
+use super::{Case, Engine, Halt, Outcome, failure};
+use crate::controllers::service::find::Unfound;
 use crate::controllers::service::prepare::Presence;
 use crate::controllers::service::product::Product;
 use crate::controllers::service::state::is_news;
@@ -29,17 +30,17 @@ impl<P: Product> Engine<P> {
     }
 
     /// Lets the load balancer serve until one of the other kind does.
-    pub(super) async fn serve_on(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
+    pub(super) async fn serve_on(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
         case.service = Arc::new(P::KIND.superseded(&case.service));
         match self.follow(case).await {
             // Nothing says that it may be used any more.
-            Err(ReconcileError::Detached(_) | ReconcileError::Unfindable(_)) => Ok(ReconcileResult::Done),
+            Err(Halt::Unfound(Unfound::Detached(_) | Unfound::Unfindable(_))) => Ok(ReconcileResult::Done),
             followed => followed,
         }
     }
 
     /// Removes the load balancer that one of the other kind has replaced, once clients had the time to notice.
-    pub(super) async fn retire(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
+    pub(super) async fn retire(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
         let since = *case.state.superseded_since.get_or_insert_with(Instant::now);
         let left = case.settings.service.hand_over_grace.saturating_sub(since.elapsed());
         if left.is_zero() || case.state.released {
@@ -55,14 +56,10 @@ impl<P: Product> Engine<P> {
 
     /// After a Service was refused the load balancer that it names now: backends follow on the one that serves it. Gives what
     /// is to be reported.
-    pub(super) async fn follow_on_former(
-        &self,
-        case: &mut Case<P::Observed>,
-        refusal: ReconcileError,
-    ) -> ReconcileError {
+    pub(super) async fn follow_on_former(&self, case: &mut Case<P::Observed>, refusal: Halt) -> Halt {
         let id = match (&refusal, P::KIND.former(&case.service)) {
-            (ReconcileError::UnderWay(_), _) => return refusal,
-            (ReconcileError::Detached(id), _) => id.clone(),
+            (Halt::Later(_), _) if refusal.is_under_way() => return refusal,
+            (Halt::Unfound(Unfound::Detached(id)), _) => id.clone(),
             (_, Some(id)) => id.to_owned(),
             (_, None) => return refusal,
         };
@@ -72,14 +69,14 @@ impl<P: Product> Engine<P> {
         (case.state.unready, case.state.refusals) = (former.state.unready, former.state.refusals);
         case.state.changed_at = former.state.changed_at;
         match followed {
-            Err(error @ (ReconcileError::Execution(_) | ReconcileError::UnderWay(_))) => error,
+            Err(halt) if halt.is_under_way() || matches!(halt, Halt::Execution(_)) => halt,
             _ => refusal,
         }
     }
 
     /// A Service that leaves can name another load balancer than it has: what is ours on the one that it has goes first. One that
     /// was made for it stays as it is, as the annotation asks.
-    pub(super) async fn leave_former(&self, case: &mut Case<P::Observed>) -> Result<(), ReconcileError> {
+    pub(super) async fn leave_former(&self, case: &mut Case<P::Observed>) -> Result<(), Halt> {
         let Some(id) = P::KIND.former(&case.service).map(str::to_owned) else { return Ok(()) };
         let mut former = case.naming(id, case.handling);
         let mut wanted = self.preparer.wanted(&mut former).await?;
@@ -103,7 +100,7 @@ impl<P: Product> Engine<P> {
         }
     }
 
-    async fn follow(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
+    async fn follow(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
         let wanted = self.preparer.wanted(case).await?;
         let prepared = self.preparer.prepare(case, wanted).await?;
         let is_of_other = prepared.sighting.observed.tagged().is_some_and(|instance| {
