@@ -94,7 +94,7 @@ impl<P: Product> Outcome<P> {
     fn wait(&self, case: &mut Case<P::Observed>) -> Result<(), Halt> {
         match self.look_again() {
             Some(again) if self.execution.failures.is_empty() => {
-                case.state.started.clone_from(&self.execution.done);
+                case.state.in_flight.started.clone_from(&self.execution.done);
                 Err(Halt::under_way(again))
             }
             _ => Ok(()),
@@ -147,8 +147,8 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         };
         let service = self.writer.newest(service);
         let mut state = states.read(key, &service.uid);
-        state.may_own |= P::KIND.may_be_left(&service);
-        let handling = match state.may_own {
+        state.in_flight.may_own |= P::KIND.may_be_left(&service);
+        let handling = match state.in_flight.may_own {
             true => P::KIND.handling_of_owner(&service, &settings),
             false => P::KIND.handling(&service, &settings),
         };
@@ -176,7 +176,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         let report = states.report(key);
         let again = self.writer.write_condition(&mut case, report.as_ref()).await;
         if result.as_ref().err().is_none_or(Halt::lasts) {
-            case.state.tickets.give_back();
+            case.state.in_flight.tickets.give_back();
         }
         let result = result.unwrap_or_else(|error| error.result());
         // The event is due then, if the fault lasts.
@@ -233,7 +233,7 @@ impl<P: Product> Engine<P> {
     }
 
     async fn leave_alone(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
-        case.state.known = None;
+        case.state.cached.known = None;
         self.withhold(case, BACKENDS_WITHHELD, None);
         self.withhold(case, GROUPS_WITHHELD, None);
         self.writer.remove_condition(case).await?;
@@ -244,20 +244,21 @@ impl<P: Product> Engine<P> {
     }
 
     async fn ensure(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
-        (case.state.released, case.state.superseded_since) = (false, None);
-        if let Some(failures) = case.state.queued.as_ref().filter(|_| case.state.tickets.are_away()) {
+        (case.state.in_flight.released, case.state.in_flight.superseded_since) = (false, None);
+        if let Some(failures) = case.state.in_flight.queued.as_ref().filter(|_| case.state.in_flight.tickets.are_away())
+        {
             return Err(Halt::Execution(Box::new(failures.clone())));
         }
         self.take_over_restated(case).await?;
         let wanted = self.preparer.wanted(case).await?;
-        case.state.applied.extend(wanted.goal.facts().applies.iter().cloned());
-        if !self.writer.add_finalizer(&mut case.service, &case.state.applied).await? {
+        case.state.in_flight.applied.extend(wanted.goal.facts().applies.iter().cloned());
+        if !self.writer.add_finalizer(&mut case.service, &case.state.in_flight.applied).await? {
             return Ok(ReconcileResult::RequeueAfter(SECOND_SIGHTING));
         }
         let prepared = self.preparer.prepare(case, wanted).await?;
         self.see_again_before_recreating(case, &prepared)?;
         let outcome = self.execute(case, prepared).await;
-        case.state.queued = outcome.queued();
+        case.state.in_flight.queued = outcome.queued();
         self.suspect_what_was_made(case, &outcome)?;
         self.tell(case, &outcome);
         outcome.wait(case)?;
@@ -280,11 +281,11 @@ impl<P: Product> Engine<P> {
     /// Removes the label that marks a Service as inherited, once its user has edited one of the settings that were ignored
     /// before.
     async fn take_over_restated(&self, case: &mut Case<P::Observed>) -> Result<(), Halt> {
-        if case.state.restated && is_inherited(&case.service) {
+        if case.state.in_flight.restated && is_inherited(&case.service) {
             self.writer.remove_label(&case.service, LABEL_HASH).await?;
             Arc::make_mut(&mut case.service).labels.remove(LABEL_HASH);
         }
-        case.state.restated = false;
+        case.state.in_flight.restated = false;
         Ok(())
     }
 
@@ -296,26 +297,26 @@ impl<P: Product> Engine<P> {
             let again = case.until_second_sighting();
             if !again.is_zero() {
                 // The second read must not use the cached state.
-                case.state.known = None;
+                case.state.cached.known = None;
                 return Err(Halt::missing(&id, again));
             }
             self.reporter.recreating(&case.service, &id);
         }
-        case.state.missing_since = None;
+        case.state.in_flight.missing_since = None;
         Ok(())
     }
 
     /// Executes the plan, and stores the outcome.
     async fn execute(&self, case: &mut Case<P::Observed>, mut prepared: Prepared<P>) -> Outcome<P> {
         let mut steps = std::mem::take(&mut prepared.plan.steps);
-        let waits = case.state.creations.first_to_wait(&steps).map(|(first, wait)| {
+        let waits = case.state.in_flight.creations.first_to_wait(&steps).map(|(first, wait)| {
             steps.truncate(first);
             wait
         });
         let mut execution = Execution::default();
         let sighting = &mut prepared.sighting;
         let unread = std::mem::take(&mut sighting.unread);
-        let before = case.state.known.take();
+        let before = case.state.cached.known.take();
         let doubted_before =
             !sighting.is_thorough && before.as_ref().is_some_and(|known| known.belief != Belief::Certain);
         let seen = (!steps.is_empty() || !unread.is_empty()).then(|| Inventory::of(&*sighting.observed));
@@ -325,7 +326,7 @@ impl<P: Product> Engine<P> {
                 lock => lock,
             };
             // Until the outcome is certain, no observed state is stored: the reconcile can be cancelled.
-            case.state.changed_at = Some(Instant::now());
+            case.state.in_flight.changed_at = Some(Instant::now());
             self.preparer.states.replace(&case.service.key, case.state.clone());
             let is_new = case.service.ingress.is_empty() && case.state.now() < NEW_FOR;
             let executor = Executor {
@@ -334,7 +335,7 @@ impl<P: Product> Engine<P> {
                 stop: &self.context.stop,
                 token: creation_token(case, P::KIND, sighting.observed.id().is_none()),
                 priority: Priority {
-                    tickets: Some(case.state.tickets.clone()),
+                    tickets: Some(case.state.in_flight.tickets.clone()),
                     namespace: digest::number(&case.service.key.namespace),
                     ..Priority::default()
                 },
@@ -350,9 +351,9 @@ impl<P: Product> Engine<P> {
                 });
             }
             self.deleted.fetch_add(execution.deleted, Ordering::Relaxed);
-            case.state.changed_at = Some(Instant::now());
+            case.state.in_flight.changed_at = Some(Instant::now());
         }
-        execution.done.splice(0..0, std::mem::take(&mut case.state.started));
+        execution.done.splice(0..0, std::mem::take(&mut case.state.in_flight.started));
         // A failed job changes nothing here: the state was read after it.
         let is_doubted = !execution.refused_backends.is_empty() || doubted_before;
         let belief = match execution.failures.belief() {
@@ -363,25 +364,25 @@ impl<P: Product> Engine<P> {
         let is_certain = belief == Belief::Certain;
         if let Some(seen) = seen {
             let after = Inventory::of(&*sighting.observed);
-            case.state.creations.note(&seen, &after, (&execution.uncertain, is_certain));
+            case.state.in_flight.creations.note(&seen, &after, (&execution.uncertain, is_certain));
         }
         execution.failures.refused.append(&mut prepared.failed_jobs);
         let read = |fault| ("look at the load balancer".to_owned(), fault);
         execution.failures.refused.extend(unread.into_iter().map(read));
-        let again = case.state.refusals.note(std::mem::take(&mut execution.refused_backends));
+        let again = case.state.cached.refusals.note(std::mem::take(&mut execution.refused_backends));
         self.preparer.states.budget.spend(&case.service.uid, again);
         let (groups, observed) = (prepared.goal.facts().groups, &prepared.sighting.observed);
         // Backends of a pending job are not in the group yet.
         execution.failures.look_again = P::look_again(observed);
         let is_under_way = execution.failures.look_again.is_some();
-        case.state.refusals.retain(|key| {
+        case.state.cached.refusals.retain(|key| {
             let is_there = |group: &ObservedGroup| group.members().iter().any(|backend| backend.key == *key);
             groups.values().any(|group| group.backends.contains(key))
                 && (is_under_way || !observed.groups().values().any(is_there))
         });
         let outcome = Outcome { prepared, execution, waits };
         if is_certain || (belief == Belief::Doubted && is_under_way) {
-            case.state.known = Some(self.known(&outcome.prepared, before, belief));
+            case.state.cached.known = Some(self.known(&outcome.prepared, before, belief));
         }
         outcome
     }
@@ -411,12 +412,12 @@ impl<P: Product> Engine<P> {
         let sighting = &outcome.prepared.sighting;
         match (&outcome.execution.failures.stopped, sighting.observed.id()) {
             (Some((_, Fault { kind: FaultKind::Gone, .. })), Some(id)) if sighting.presence != Presence::Present => {
-                let again = case.state.replacement.suspect(id, SECOND_SIGHTING);
+                let again = case.state.in_flight.replacement.suspect(id, SECOND_SIGHTING);
                 Err(Halt::missing(id, again))
             }
             (Some((_, Fault { kind: FaultKind::Exists, .. })), None) => {
                 let earlier = creation_token(case, P::KIND, true).incarnation;
-                case.state.replacement.suspect(&format!("after {earlier}"), LISTS_CATCH_UP);
+                case.state.in_flight.replacement.suspect(&format!("after {earlier}"), LISTS_CATCH_UP);
                 Ok(())
             }
             _ => Ok(()),
@@ -477,9 +478,9 @@ impl<P: Product> Engine<P> {
     /// Remembers only what is still applied.
     async fn forget_applied(&self, case: &mut Case<P::Observed>, prepared: &Prepared<P>) -> Result<(), Halt> {
         let facts = prepared.goal.facts();
-        let applied = facts.still_applied(&case.state.applied, &*prepared.sighting.observed);
-        self.writer.set_applied(&case.service, &case.state.applied, &applied).await?;
-        case.state.applied = applied;
+        let applied = facts.still_applied(&case.state.in_flight.applied, &*prepared.sighting.observed);
+        self.writer.set_applied(&case.service, &case.state.in_flight.applied, &applied).await?;
+        case.state.in_flight.applied = applied;
         Ok(())
     }
 
@@ -510,7 +511,7 @@ impl<P: Product> Engine<P> {
             }
         }
         let Some(id) = observed.id() else { return Ok(()) };
-        let asked = case.state.unanswered;
+        let asked = case.state.told.unanswered;
         let is_look_due = asked || prepared.sighting.is_thorough || service.ingress.is_empty() || takes_over;
         // The label does not depend on the elastic address. During a hand-over it comes last, because the other load balancer
         // is removed once it is set.
@@ -545,8 +546,8 @@ impl<P: Product> Engine<P> {
             return Err(failure(execution, &prepared.plan.problems));
         }
         self.forget_applied(case, prepared).await?;
-        case.state.unanswered = false;
-        let is_whole = case.state.refusals.is_empty() && !execution.put_off;
+        case.state.told.unanswered = false;
+        let is_whole = case.state.cached.refusals.is_empty() && !execution.put_off;
         if is_whole && (changed || asked || !execution.done.is_empty()) {
             self.reporter.ensured(service, id, &execution.done);
         }
@@ -561,15 +562,20 @@ impl<P: Product> Engine<P> {
         }
         let waiting_pods = outcome.prepared.references.as_ref().map_or(0, |references| references.waiting_pods);
         let drift = self.preparer.drift.until_next(&case.settings.service);
-        let refused = case.state.refusals.again_in(self.preparer.states.budget.pause(&case.service.uid));
+        let refused = case.state.cached.refusals.again_in(self.preparer.states.budget.pause(&case.service.uid));
         let again = if outcome.execution.put_off { Some(Duration::from_secs(1)) } else { refused };
         let outside = (!facts.outside.is_empty()).then_some(OUTSIDE_AGAIN);
-        let soonest =
-            [drift, outside, readiness::look_again(waiting_pods), case.state.creations.read_again_in(), again]
-                .into_iter()
-                .flatten()
-                .min();
-        let refused = case.state.refusals.report();
+        let soonest = [
+            drift,
+            outside,
+            readiness::look_again(waiting_pods),
+            case.state.in_flight.creations.read_again_in(),
+            again,
+        ]
+        .into_iter()
+        .flatten()
+        .min();
+        let refused = case.state.cached.refusals.report();
         if !refused.is_empty() {
             return Err(Halt::out_of_sync(refused, soonest.unwrap_or_default()));
         }
@@ -578,7 +584,7 @@ impl<P: Product> Engine<P> {
 
     /// Removes what was created for the Service, then the finalizer.
     async fn remove(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
-        if case.state.released {
+        if case.state.in_flight.released {
             return Ok(ReconcileResult::Done);
         }
         self.leave_former(case).await?;
@@ -595,7 +601,9 @@ impl<P: Product> Engine<P> {
             return Err(failure(&execution, &prepared.plan.problems));
         }
         let facts = prepared.goal.facts();
-        if let Some(wait) = case.state.creations.settles_in().filter(|wait| facts.named.is_some() && !wait.is_zero()) {
+        if let Some(wait) =
+            case.state.in_flight.creations.settles_in().filter(|wait| facts.named.is_some() && !wait.is_zero())
+        {
             // A recent creation may still appear on a load balancer that stays.
             return Err(Halt::unsettled(wait));
         }
@@ -664,7 +672,7 @@ impl<P: Product> Engine<P> {
 impl<O> Case<O> {
     /// Notes that the load balancer was not found. Returns the time until that counts as deleted.
     fn until_second_sighting(&mut self) -> Duration {
-        let since = self.state.missing_since.get_or_insert_with(Instant::now);
+        let since = self.state.in_flight.missing_since.get_or_insert_with(Instant::now);
         SECOND_SIGHTING.saturating_sub(since.elapsed())
     }
 }
@@ -681,7 +689,7 @@ fn failure(
 }
 
 fn creation_token<O>(case: &Case<O>, kind: LoadBalancerKind, is_absent: bool) -> CreationToken {
-    let replaced = case.state.replacement.replaced.as_deref();
+    let replaced = case.state.in_flight.replacement.replaced.as_deref();
     CreationToken {
         cluster_id: case.settings.cluster_id.clone(),
         service_uid: marked_uid(&case.service).to_owned(),

@@ -131,8 +131,8 @@ impl<P: Product> Preparer<P> {
             return Ok(Wanted { goal: Goal::<P::Model>::removal(service, settings), references: None, depth });
         }
         let groups_due = depth == Depth::Lists { groups: true };
-        let known = case.state.known.as_ref().filter(|_| !groups_due).map(|known| known.interfaces.clone());
-        let ungated = &mut case.state.ungated;
+        let known = case.state.cached.known.as_ref().filter(|_| !groups_due).map(|known| known.interfaces.clone());
+        let ungated = &mut case.state.cached.ungated;
         let found = self.resolver.look_up::<P>(service, settings, ungated, known.as_deref()).await;
         let goal = match &found {
             Ok(found) => found.desire::<P>(service, settings, &case.state),
@@ -140,18 +140,20 @@ impl<P: Product> Preparer<P> {
         };
         case.problems = goal.facts().problems.iter().map(|scoped| scoped.problem.clone()).collect();
         let mut found = found?;
-        case.state.unready = goal.facts().unready.clone();
+        case.state.cached.unready = goal.facts().unready.clone();
         self.resolver.add_lost_pods(service, goal.facts().unresolved, &mut found).await?;
         Ok(Wanted { goal, references: Some(found), depth })
     }
 
     fn depth(&self, case: &Case<P::Observed>) -> Depth {
         let settings = &case.settings.service;
-        match &case.state.known {
+        match &case.state.cached.known {
             Some(known)
-                if case.handling.serves() && !case.state.creations.is_read_due() && known.belief == Belief::Certain =>
+                if case.handling.serves()
+                    && !case.state.in_flight.creations.is_read_due()
+                    && known.belief == Belief::Certain =>
             {
-                if case.state.edited {
+                if case.state.cached.edited {
                     Depth::Edited
                 } else if self.drift.is_due(settings, known.read_at) {
                     let (_, reads) = self.states.known();
@@ -169,16 +171,16 @@ impl<P: Product> Preparer<P> {
     pub(super) async fn prepare(&self, case: &mut Case<P::Observed>, wanted: Wanted<P>) -> Result<Prepared<P>, Halt> {
         let Wanted { mut goal, references, depth } = wanted;
         let is_gone = |known: &Known<P::Observed>| known.is_last && known.observed.id().is_none();
-        let is_continued = case.state.known.as_ref().is_some_and(|known| {
+        let is_continued = case.state.cached.known.as_ref().is_some_and(|known| {
             let goes_on = known.is_recent() && known.is_last == case.handling.removes();
             goes_on && (is_gone(known) || self.is_under_way(case))
         });
         let failed_jobs = self.settle(case).await?;
         // An edit during a job is compared with the cloud once no job is pending.
-        let is_edit_due = case.state.edited && !self.is_under_way(case);
+        let is_edit_due = case.state.cached.edited && !self.is_under_way(case);
         let depth = if is_continued && !is_edit_due { Depth::Memory } else { depth };
         // A Service that now names another load balancer is read again.
-        let known = case.state.known.clone();
+        let known = case.state.cached.known.clone();
         let known = known.filter(|known| is_about::<P>(&goal, &known.observed) || (is_continued && is_gone(known)));
         let seen = match (depth, &known) {
             (Depth::Memory, Some(known)) => Some(self.recall(case, &goal, known, is_continued).await?),
@@ -207,7 +209,7 @@ impl<P: Product> Preparer<P> {
             lock = self.locks.lock(goal.facts().named).await;
             (sighting, plan) = self.read_whole(case, &mut goal).await?;
         }
-        case.state.edited &= !(sighting.is_thorough && sighting.unread.is_empty());
+        case.state.cached.edited &= !(sighting.is_thorough && sighting.unread.is_empty());
         let compared = known.filter(|_| matches!(depth, Depth::Edited | Depth::Lists { .. }));
         let is_drift = compared.is_some_and(|known| {
             let before = self.diff(case, &goal, &known.observed);
@@ -245,14 +247,14 @@ impl<P: Product> Preparer<P> {
             let suspects = self.states.refused_servers();
             let stocked = stocked(goal.facts().groups, observed.groups());
             let budget = self.states.budget.left(&case.service.uid);
-            case.state.refusals.sort_out(&mut plan, &suspects, &stocked, budget);
+            case.state.cached.refusals.sort_out(&mut plan, &suspects, &stocked, budget);
         }
         plan
     }
 
     /// Whether an earlier reconcile ended with a pending job.
     fn is_under_way(&self, case: &Case<P::Observed>) -> bool {
-        case.state.known.as_ref().is_some_and(|known| P::look_again(&known.observed).is_some())
+        case.state.cached.known.as_ref().is_some_and(|known| P::look_again(&known.observed).is_some())
     }
 
     /// Reads the status of pending jobs. Returns those that failed. The cached state is dropped then, and also where the cloud
@@ -261,18 +263,18 @@ impl<P: Product> Preparer<P> {
         if !self.is_under_way(case) {
             return Ok(Vec::new());
         }
-        let Some(mut known) = case.state.known.clone() else { return Ok(Vec::new()) };
+        let Some(mut known) = case.state.cached.known.clone() else { return Ok(Vec::new()) };
         let settled = self.product.settle(Arc::make_mut(&mut known.observed)).await?;
-        case.state.changed_at = Some(Instant::now());
-        case.state.refusals.note_failed(settled.not_added);
+        case.state.in_flight.changed_at = Some(Instant::now());
+        case.state.cached.refusals.note_failed(settled.not_added);
         if let Some(id) = settled.made_and_gone {
-            case.state.known = None;
-            let again = case.state.replacement.suspect(&id, SECOND_SIGHTING);
+            case.state.cached.known = None;
+            let again = case.state.in_flight.replacement.suspect(&id, SECOND_SIGHTING);
             return Err(Halt::missing(&id, again));
         }
         let under_way = P::look_again(&known.observed);
         let holds = settled.failed.is_empty() && !settled.is_unknown;
-        case.state.known = holds.then_some(known);
+        case.state.cached.known = holds.then_some(known);
         match under_way {
             // What is left to remove goes together, after all jobs.
             Some(again) if holds && case.handling.removes() => Err(Halt::under_way(again)),
@@ -296,10 +298,10 @@ impl<P: Product> Preparer<P> {
             let search = case.search(P::KIND, None);
             if let Err(fault) = self.product.refresh(goal, Arc::make_mut(&mut observed), &plan, &search).await {
                 // The cached state may be wrong; the next reconcile reads everything.
-                case.state.known = None;
+                case.state.cached.known = None;
                 return Err(fault.into());
             }
-            case.state.creations.listed(&Inventory::of(&*observed));
+            case.state.in_flight.creations.listed(&Inventory::of(&*observed));
             plan = self.diff(case, goal, &observed);
         }
         Ok((Sighting { observed, ..Sighting::remembered(known) }, plan))
@@ -317,7 +319,7 @@ impl<P: Product> Preparer<P> {
         let Some(observed) = read.filter(|observed| is_about::<P>(goal, observed)).map(Arc::new) else {
             return Ok(None);
         };
-        case.state.creations.listed(&Inventory::of(&*observed));
+        case.state.in_flight.creations.listed(&Inventory::of(&*observed));
         let plan = self.diff(case, goal, &observed);
         let (presence, unread) = (Presence::Present, Vec::new());
         let sighting = Sighting { observed, read_at, groups_read_at: read_at, presence, is_thorough: true, unread };
@@ -355,7 +357,7 @@ impl<P: Product> Preparer<P> {
             return Ok(None);
         }
         if groups {
-            case.state.creations.read_whole(&Inventory::of(&observed), completed.shows_all_made);
+            case.state.in_flight.creations.read_whole(&Inventory::of(&observed), completed.shows_all_made);
         }
         let groups_read_at = if groups { read_at } else { known.groups_read_at };
         let observed = Arc::new(observed);
@@ -368,14 +370,14 @@ impl<P: Product> Preparer<P> {
     async fn read_whole(&self, case: &mut Case<P::Observed>, goal: &mut Goal<P::Model>) -> Result<Seen<P>, Halt> {
         let read_at = Instant::now();
         let leaves = case.handling.removes();
-        let is_first = !std::mem::replace(&mut case.state.looked_for, true);
+        let is_first = !std::mem::replace(&mut case.state.in_flight.looked_for, true);
         if is_first && !leaves && P::KIND.is_managed(&case.service) {
-            case.state.creations.inherit();
+            case.state.in_flight.creations.inherit();
         }
         let settings = case.settings.clone();
         let first_looks = || self.views.services.store.len().saturating_sub(self.states.len());
         let leaving = || self.views.keys_of(|service| P::KIND.handling(service, &settings).removes()).len();
-        let due: Due<'_> = match (leaves, is_first, &case.state.known) {
+        let due: Due<'_> = match (leaves, is_first, &case.state.cached.known) {
             (true, _, Some(_)) => case.due_with(&leaving),
             // A list of all load balancers takes longer than the few calls for this one.
             (false, true, _) if !self.states.is_ahead(&case.service.key) => case.due_with(&first_looks),
@@ -389,7 +391,7 @@ impl<P: Product> Preparer<P> {
                 let parts = "the server groups and listeners by which the Service was served";
                 return Err(stale_list(parts).into());
             }
-            case.state.creations.read_whole(&Inventory::of(&observed), shows_all_made);
+            case.state.in_flight.creations.read_whole(&Inventory::of(&observed), shows_all_made);
         } else if case.handling == Handling::Ensure && goal.facts().named.is_none() {
             self.product.place(goal, &self.views.nodes.store.all()).await?;
         }
@@ -408,7 +410,7 @@ impl<P: Product> Preparer<P> {
         let facts = goal.facts();
         let is_named = facts.named.is_some();
         // Where this process has kept the load balancer in sync, lists show what there is.
-        if leaves && !is_named && due.is_some() && case.state.creations.settles_in().is_none() {
+        if leaves && !is_named && due.is_some() && case.state.in_flight.creations.settles_in().is_none() {
             let last = self.product.last_marked(facts.owner, due).await;
             if let Some(last) = last.filter(|last| last.id() == Some(P::KIND.label(&case.service))) {
                 return Ok((last, Presence::Last));
@@ -478,30 +480,30 @@ impl<O: ObservedModel> Case<O> {
             !shows_group && !all.values().any(|listener| owner.owns_listener(&listener.description))
         });
         let lacks_all = self.handling == Handling::Ensure && has_groups && is_published && shows_none;
-        self.state.creations.are_lists_doubtful(lacks_all)
+        self.state.in_flight.creations.are_lists_doubtful(lacks_all)
     }
 }
 
 impl<O> Case<O> {
     /// The load balancer is due with so many others.
     fn due_with<'a>(&self, count: &'a (dyn Fn() -> usize + Send + Sync)) -> Due<'a> {
-        Some(DueTogether { count, changed_at: self.state.changed_at })
+        Some(DueTogether { count, changed_at: self.state.in_flight.changed_at })
     }
 
     /// The Service, with everything in its annotation that was applied.
     fn remembering(&mut self, annotation: &str) -> Arc<ServiceView> {
         let listed = applied(&self.service, annotation);
-        self.state.applied.extend(listed.iter().cloned());
+        self.state.in_flight.applied.extend(listed.iter().cloned());
         let mut service = self.service.clone();
-        if listed != self.state.applied {
-            let value = applied::value(&self.state.applied).unwrap_or_default();
+        if listed != self.state.in_flight.applied {
+            let value = applied::value(&self.state.in_flight.applied).unwrap_or_default();
             Arc::make_mut(&mut service).own_annotations.insert(annotation.to_owned(), value);
         }
         service
     }
 
     fn search<'a>(&'a self, kind: LoadBalancerKind, due: Due<'a>) -> Search<'a> {
-        Search { label: kind.label(&self.service), made: self.state.creations.made(), due }
+        Search { label: kind.label(&self.service), made: self.state.in_flight.creations.made(), due }
     }
 }
 

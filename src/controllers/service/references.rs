@@ -58,7 +58,7 @@ impl References {
     ) -> Goal<P::Model> {
         let enis = self.interfaces.iter().map(|(ip, (_, interface))| (*ip, interface.clone())).collect();
         let Self { nodes, endpoints, vpc_cidrs, .. } = self;
-        let (unready, now) = (&state.unready, state.now());
+        let (unready, now) = (&state.cached.unready, state.now());
         Goal::desire(&Inputs { service, nodes, endpoints, enis: &enis, vpc_cidrs, settings, unready, now })
     }
 }

@@ -52,14 +52,35 @@ pub(super) struct ServiceState<O> {
     uid: String,
     /// The Service as it was at the last reconcile, and whether it asked for a load balancer.
     seen: Option<(Arc<ServiceView>, bool)>,
-    /// Whether something may exist that was made for it in this term, whatever other clients make of the finalizer.
-    pub(super) may_own: bool,
+    began: Instant,
+    pub(super) cached: Cached<O>,
+    pub(super) in_flight: InFlight,
+    pub(super) told: Told,
+}
+
+/// What was read and learned. A run without it costs calls.
+#[derive(Clone, Debug)]
+pub(super) struct Cached<O> {
     /// The load balancer, as of the last reconcile whose outcome can be relied on.
     pub(super) known: Option<Known<O>>,
-    /// Recent creations, some of them with an uncertain outcome.
-    pub(super) creations: Creations,
+    /// Whether the user has changed the Service since the last comparison with the cloud.
+    pub(super) edited: bool,
     /// Backends that the cloud refused.
     pub(super) refusals: Refusals,
+    /// Pods that are not ready and have no readiness gate: gates never change, so they are read once.
+    pub(super) ungated: BTreeSet<String>,
+    /// Nodes that may serve and were unready at the last reconcile, on the clock that began with this value.
+    pub(super) unready: UnreadyNodes,
+}
+
+/// What this process has begun and not finished. A run without it relies on the marks in the cloud and on the Service, and waits
+/// longer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InFlight {
+    /// Whether something may exist that was made for the Service in this term, whatever other clients make of the finalizer.
+    pub(super) may_own: bool,
+    /// Recent creations, some of them with an uncertain outcome.
+    pub(super) creations: Creations,
     /// What was applied and must be remembered, whatever other clients make of the annotation.
     pub(super) applied: Applied,
     /// When the load balancer was last written to, or the status of its jobs was last read: an older list is no proof.
@@ -74,10 +95,6 @@ pub(super) struct ServiceState<O> {
     pub(super) replacement: Replacement,
     /// Whether everything of the Service was removed: the watch may still show an older version of it.
     pub(super) released: bool,
-    /// Whether the user has changed the Service, and no event has reported yet that the load balancer is in sync.
-    pub(super) unanswered: bool,
-    /// Whether the user has changed the Service since the last comparison with the cloud.
-    pub(super) edited: bool,
     /// Whether the user edited a setting that the official controller ignored, and the label is still there.
     pub(super) restated: bool,
     /// The creation of the load balancer, if it waits for its turn: nothing is looked up before.
@@ -86,15 +103,6 @@ pub(super) struct ServiceState<O> {
     pub(super) tickets: Tickets,
     /// Steps of reconciles that ended with a pending job; an event reports them after the job.
     pub(super) started: Vec<String>,
-    /// The texts of the last events.
-    pub(super) told: Told,
-    /// Why something is withheld, by the reason of its event.
-    pub(super) withheld: BTreeMap<&'static str, String>,
-    /// Pods that are not ready and have no readiness gate: gates never change, so they are read once.
-    pub(super) ungated: BTreeSet<String>,
-    /// Nodes that may serve and were unready at the last reconcile, on the clock that began with this value.
-    pub(super) unready: UnreadyNodes,
-    began: Instant,
 }
 
 /// A load balancer as it was observed, moved forward by what was done since.
@@ -124,14 +132,18 @@ impl<O> Known<O> {
     }
 }
 
-/// The texts of the last events that do not last, and the condition.
+/// What users know. A run without it repeats events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told {
-    /// About what is worth knowing although nothing failed.
+    /// Why something is withheld, by the reason of its event.
+    pub(super) withheld: BTreeMap<&'static str, String>,
+    /// Whether the user has changed the Service, and no event has reported yet that the load balancer is in sync.
+    pub(super) unanswered: bool,
+    /// The last event about what is worth knowing although nothing failed.
     pub(super) notes: String,
-    /// About a load balancer that one of the other kind replaces.
+    /// That about a load balancer that one of the other kind replaces.
     pub(super) succession: String,
-    /// In the condition of the Service.
+    /// The condition of the Service.
     pub(super) condition: WrittenCondition,
     /// A hash of the addresses that this process published; 0 for none.
     published: u64,
@@ -196,35 +208,24 @@ impl Replacement {
 
 impl<O> ServiceState<O> {
     pub(super) fn new(uid: &str) -> Self {
+        let cached = Cached {
+            known: None,
+            edited: false,
+            refusals: Refusals::default(),
+            ungated: BTreeSet::new(),
+            unready: UnreadyNodes::default(),
+        };
         Self {
             uid: uid.to_owned(),
             seen: None,
-            may_own: false,
-            known: None,
-            creations: Creations::default(),
-            refusals: Refusals::default(),
-            applied: Applied::new(),
-            changed_at: None,
-            looked_for: false,
-            missing_since: None,
-            superseded_since: None,
-            replacement: Replacement::default(),
-            released: false,
-            unanswered: false,
-            edited: false,
-            restated: false,
-            queued: None,
-            tickets: Tickets::default(),
-            started: Vec::new(),
-            told: Told::default(),
-            withheld: BTreeMap::new(),
-            ungated: BTreeSet::new(),
-            unready: UnreadyNodes::default(),
             began: Instant::now(),
+            cached,
+            in_flight: InFlight::default(),
+            told: Told::default(),
         }
     }
 
-    /// Time on the clock of [`ServiceState::unready`].
+    /// Time on the clock of [`Cached::unready`].
     pub(super) fn now(&self) -> Duration {
         self.began.elapsed()
     }
@@ -236,30 +237,31 @@ impl<O> ServiceState<O> {
 
     /// After what time unready backends are checked for the second time, if there are any.
     pub(super) fn second_sighting(&self) -> Option<Duration> {
-        let waits = self.withheld.contains_key(BACKENDS_WITHHELD);
-        self.unready.next_sighting(self.now()).filter(|_| waits)
+        let waits = self.told.withheld.contains_key(BACKENDS_WITHHELD);
+        self.cached.unready.next_sighting(self.now()).filter(|_| waits)
     }
 
     /// Everything of the Service was removed, and so was its finalizer.
     pub(super) fn release(&mut self) {
-        *self = Self { released: true, changed_at: self.changed_at, ..Self::new(&self.uid) };
+        let in_flight = InFlight { released: true, changed_at: self.in_flight.changed_at, ..InFlight::default() };
+        *self = Self { in_flight, ..Self::new(&self.uid) };
     }
 
     /// Stores the current Service. Returns the reason of the event about what its user changed, if anything.
     pub(super) fn see(&mut self, service: &Arc<ServiceView>, needed: bool) -> Option<&'static str> {
-        self.may_own |= needed;
+        self.in_flight.may_own |= needed;
         let (before, was_needed) = self.seen.replace((service.clone(), needed))?;
-        self.restated |=
+        self.in_flight.restated |=
             before.source_ranges != service.source_ranges || before.client_ip_affinity != service.client_ip_affinity;
         if was_needed != needed {
-            self.tickets.give_back();
+            self.in_flight.tickets.give_back();
         }
         let reason = if was_needed || needed { user_change(&before, service) } else { None };
         if reason.is_some() {
-            (self.unanswered, self.edited) = (true, true);
+            (self.told.unanswered, self.cached.edited) = (true, true);
             // An edit asks for a retry.
-            self.queued = None;
-            self.refusals = Refusals::default();
+            self.in_flight.queued = None;
+            self.cached.refusals = Refusals::default();
         }
         reason
     }
@@ -267,8 +269,8 @@ impl<O> ServiceState<O> {
     /// Withholds something for this `reason`, or ends that.
     pub(super) fn withhold(&mut self, reason: &'static str, why: Option<&str>) {
         match why {
-            Some(why) => drop(self.withheld.insert(reason, why.to_owned())),
-            None => drop(self.withheld.remove(reason)),
+            Some(why) => drop(self.told.withheld.insert(reason, why.to_owned())),
+            None => drop(self.told.withheld.remove(reason)),
         }
     }
 }
@@ -339,17 +341,17 @@ struct StateTotals {
 
 impl StateTotals {
     fn add<O>(&mut self, state: &ServiceState<O>) {
-        self.known += usize::from(state.known.is_some());
-        self.unlisted_reads += state.known.as_ref().map_or(0, |known| known.unlisted_reads);
-        for server in state.refusals.servers() {
+        self.known += usize::from(state.cached.known.is_some());
+        self.unlisted_reads += state.cached.known.as_ref().map_or(0, |known| known.unlisted_reads);
+        for server in state.cached.refusals.servers() {
             *self.refused.entry(server.clone()).or_default() += 1;
         }
     }
 
     fn remove<O>(&mut self, state: &ServiceState<O>) {
-        self.known -= usize::from(state.known.is_some());
-        self.unlisted_reads -= state.known.as_ref().map_or(0, |known| known.unlisted_reads);
-        for server in state.refusals.servers() {
+        self.known -= usize::from(state.cached.known.is_some());
+        self.unlisted_reads -= state.cached.known.as_ref().map_or(0, |known| known.unlisted_reads);
+        for server in state.cached.refusals.servers() {
             if let Some(count) = self.refused.get_mut(server) {
                 *count -= 1;
             }
@@ -389,7 +391,7 @@ impl<O: Clone> States<O> {
         match remembered {
             Some(state) if state.uid == uid => state,
             other => {
-                if other.is_some_and(|state| state.may_own) {
+                if other.is_some_and(|state| state.in_flight.may_own) {
                     self.vanished.notify_one();
                 }
                 ServiceState::new(uid)
@@ -406,10 +408,10 @@ impl<O: Clone> States<O> {
     pub(super) fn drop(&self, key: &ObjectKey) -> Option<(Arc<ServiceView>, bool)> {
         self.out_of_sync(key, None);
         let state = self.change(key, None)?;
-        if state.may_own {
+        if state.in_flight.may_own {
             self.vanished.notify_one();
         }
-        state.seen.map(|(service, _)| (service, state.may_own))
+        state.seen.map(|(service, _)| (service, state.in_flight.may_own))
     }
 
     /// Notes why the Service is not in sync, or that it is; true if many Services share the cause now, and did not before.
@@ -431,14 +433,14 @@ impl<O: Clone> States<O> {
     fn change(&self, key: &ObjectKey, state: Option<ServiceState<O>>) -> Option<ServiceState<O>> {
         let mut kept = self.kept.lock();
         let KeptStates { by_service, ahead, totals } = &mut *kept;
-        if state.as_ref().is_none_or(|state| state.known.is_some()) {
+        if state.as_ref().is_none_or(|state| state.cached.known.is_some()) {
             ahead.remove(key);
         }
         if let Some(state) = &state {
             totals.add(state);
         }
         for reason in [BACKENDS_WITHHELD, GROUPS_WITHHELD, LOAD_BALANCER_WITHHELD] {
-            if totals.withhold(reason, key, state.as_ref().and_then(|state| state.withheld.get(reason))) {
+            if totals.withhold(reason, key, state.as_ref().and_then(|state| state.told.withheld.get(reason))) {
                 self.raise(reason, &totals.withheld[reason]);
             }
         }
@@ -457,18 +459,26 @@ impl<O: Clone> States<O> {
 
     /// Whether the load balancer of the Service is known, and not one that waits for its creation.
     pub(super) fn knows(&self, key: &ObjectKey) -> bool {
-        self.kept.lock().by_service.get(key).is_some_and(|state| state.known.is_some() && state.queued.is_none())
+        self.kept
+            .lock()
+            .by_service
+            .get(key)
+            .is_some_and(|state| state.cached.known.is_some() && state.in_flight.queued.is_none())
     }
 
     /// Whether the load balancer of the Service is known, and serves.
     pub(super) fn serves(&self, key: &ObjectKey) -> bool {
-        self.kept.lock().by_service.get(key).is_some_and(|state| state.known.is_some() && state.is_published())
+        self.kept.lock().by_service.get(key).is_some_and(|state| state.cached.known.is_some() && state.is_published())
     }
 
     /// Services that have to prepare the calls that they wait to make.
     pub(super) fn due(&self) -> Vec<ObjectKey> {
         let kept = self.kept.lock();
-        kept.by_service.iter().filter(|(_, state)| state.tickets.are_due()).map(|(key, _)| key.clone()).collect()
+        kept.by_service
+            .iter()
+            .filter(|(_, state)| state.in_flight.tickets.are_due())
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 
     /// Until their load balancers are known, these Services go ahead of the others.
@@ -493,7 +503,7 @@ impl<O: Clone> States<O> {
     {
         let asked: HashSet<&Arc<str>> = backends.iter().map(|backend| &backend.key.server_id).collect();
         let kept = self.kept.lock();
-        let known = kept.by_service.values().filter_map(|state| state.known.as_ref()).take(SOME);
+        let known = kept.by_service.values().filter_map(|state| state.cached.known.as_ref()).take(SOME);
         known.flat_map(|known| members(&*known.observed)).filter(|server| asked.contains(server)).cloned().collect()
     }
 
@@ -553,7 +563,8 @@ mod tests {
     #[test]
     fn only_ranges_and_affinity_are_restated() {
         let before = ServiceView::default();
-        let restated = |edit: fn(&mut ServiceView)| state_after(&before, &edited(&before, edit), true).0.restated;
+        let restated =
+            |edit: fn(&mut ServiceView)| state_after(&before, &edited(&before, edit), true).0.in_flight.restated;
         assert!(restated(|now| now.source_ranges = vec!["10.0.0.0/8".to_owned()]));
         assert!(restated(|now| now.client_ip_affinity = Some(60)));
         assert!(!restated(|now| now.local_traffic = true));
@@ -564,12 +575,12 @@ mod tests {
         let states: States<()> = States::new("service", Alarms::default(), Vanished::default());
         let key = ObjectKey::new("shop", "web");
         let mut state = states.read(&key, "one");
-        state.unanswered = true;
+        state.told.unanswered = true;
         states.replace(&key, state);
-        assert!(states.read(&key, "one").unanswered);
-        assert!(!states.read(&key, "other").unanswered);
+        assert!(states.read(&key, "one").told.unanswered);
+        assert!(!states.read(&key, "other").told.unanswered);
         states.drop(&key);
-        assert!(!states.read(&key, "one").unanswered);
+        assert!(!states.read(&key, "one").told.unanswered);
     }
 
     #[test]
@@ -607,16 +618,16 @@ mod tests {
         let servers = || states.refused_servers().iter().map(ToString::to_string).collect::<Vec<_>>();
         for key in [&one, &other] {
             let mut state = states.read(key, "uid");
-            state.known = Some(known.clone());
-            state.refusals.note(vec![refused("i-1")]);
+            state.cached.known = Some(known.clone());
+            state.cached.refusals.note(vec![refused("i-1")]);
             states.replace(key, state);
         }
         assert_eq!((states.known(), servers()), ((2, 6), vec!["i-1".to_owned()]));
         let mut state = states.read(&one, "uid");
-        state.refusals.note(vec![refused("i-2")]);
+        state.cached.refusals.note(vec![refused("i-2")]);
         states.replace(&one, state.clone());
         assert_eq!((states.known(), servers().len()), ((2, 6), 2));
-        (state.known, state.refusals) = (None, Refusals::default());
+        (state.cached.known, state.cached.refusals) = (None, Refusals::default());
         states.replace(&one, state);
         assert_eq!((states.known(), servers()), ((1, 3), vec!["i-1".to_owned()]));
         states.drop(&other);

@@ -41,9 +41,9 @@ impl<P: Product> Engine<P> {
 
     /// Removes the load balancer that one of the other kind has replaced, once clients had the time to notice.
     pub(super) async fn retire(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
-        let since = *case.state.superseded_since.get_or_insert_with(Instant::now);
+        let since = *case.state.in_flight.superseded_since.get_or_insert_with(Instant::now);
         let left = case.settings.service.hand_over_grace.saturating_sub(since.elapsed());
-        if left.is_zero() || case.state.released {
+        if left.is_zero() || case.state.in_flight.released {
             case.service = Arc::new(P::KIND.superseded(&case.service));
             return self.remove(case).await;
         }
@@ -66,8 +66,9 @@ impl<P: Product> Engine<P> {
         let mut former = case.naming(id, Handling::ServeOn);
         let followed = self.follow(&mut former).await;
         // What else was learned is about another load balancer than the next run looks at.
-        (case.state.unready, case.state.refusals) = (former.state.unready, former.state.refusals);
-        case.state.changed_at = former.state.changed_at;
+        (case.state.cached.unready, case.state.cached.refusals) =
+            (former.state.cached.unready, former.state.cached.refusals);
+        case.state.in_flight.changed_at = former.state.in_flight.changed_at;
         match followed {
             Err(halt) if halt.is_under_way() || matches!(halt, Halt::Execution(_)) => halt,
             _ => refusal,
@@ -91,7 +92,7 @@ impl<P: Product> Engine<P> {
             return Ok(());
         }
         let outcome = self.execute(&mut former, prepared).await;
-        case.state.changed_at = former.state.changed_at;
+        case.state.in_flight.changed_at = former.state.in_flight.changed_at;
         outcome.wait(&mut former)?;
         let Outcome { prepared, execution, .. } = outcome;
         match execution.failures.is_empty() && prepared.plan.problems.is_empty() {
@@ -126,7 +127,7 @@ impl<O: Clone> Case<O> {
         let mut service = ServiceView::clone(&self.service);
         service.annotations.insert(ID.full(), id);
         let mut state = self.state.clone();
-        state.known = None;
+        state.cached.known = None;
         Self { service: Arc::new(service), settings: self.settings.clone(), handling, state, problems: Vec::new() }
     }
 }
