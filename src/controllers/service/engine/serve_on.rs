@@ -7,28 +7,18 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Case, Engine, Halt, Outcome, failure};
+use super::{Case, Engine, Halt};
 use crate::controllers::service::find::Unfound;
 use crate::controllers::service::prepare::Presence;
 use crate::controllers::service::product::Product;
-use crate::controllers::service::state::is_news;
 use crate::controllers::workqueue::ReconcileResult;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::ID;
 use crate::plan::service::handling::Handling;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::orphans::TaggedInstance;
-use crate::plan::service::settings::ServiceSettings;
 
 impl<P: Product> Engine<P> {
-    /// Says what happens to a load balancer that one of the other kind replaces.
-    pub(super) fn tell_of_succession(&self, service: &ServiceView, settings: &ServiceSettings, told: &mut String) {
-        let text = P::KIND.succession(service, settings).unwrap_or_default();
-        if is_news(told, &text) {
-            self.reporter.succession(service, text);
-        }
-    }
-
     /// Lets the load balancer serve until one of the other kind does.
     pub(super) async fn serve_on(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
         case.service = Arc::new(P::KIND.superseded(&case.service));
@@ -94,11 +84,7 @@ impl<P: Product> Engine<P> {
         let outcome = self.execute(&mut former, prepared).await;
         case.state.in_flight.changed_at = former.state.in_flight.changed_at;
         outcome.wait(&mut former)?;
-        let Outcome { prepared, execution, .. } = outcome;
-        match execution.failures.is_empty() && prepared.plan.problems.is_empty() {
-            true => Ok(()),
-            false => Err(failure(&execution, &prepared.plan.problems)),
-        }
+        outcome.failure().map_or(Ok(()), Err)
     }
 
     async fn follow(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
@@ -114,10 +100,10 @@ impl<P: Product> Engine<P> {
         let outcome = self.execute(case, prepared).await;
         outcome.wait(case)?;
         self.write_gates(case, &outcome).await?;
-        if !outcome.execution.failures.is_empty() {
-            return Err(failure(&outcome.execution, &[]));
+        match &outcome.execution.failures {
+            failures if failures.is_empty() => self.next_look(case, &outcome),
+            failures => Err(Halt::Execution(Box::new(failures.clone()))),
         }
-        self.next_look(case, &outcome)
     }
 }
 
