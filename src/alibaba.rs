@@ -41,6 +41,7 @@ use std::sync::Arc;
 use client::SigningClient;
 pub use credentials::CredentialState;
 pub use failing::CallState;
+pub(crate) use fault::{Blame, Rest, Retry};
 pub use fault::{Fault, FaultKind};
 pub use rate_limit::{Priority, Purpose, RateLimiter, RateUse, Tickets, planned, queue_end};
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fence::NotLeading;
 
-/// How to react. See the variants; each has exactly one reaction.
+/// How to react: see [`FaultKind::reaction`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
@@ -55,23 +55,81 @@ impl FaultKind {
     /// The label of this kind in metrics; the last table of `docs/reference/events.md` says what each means to users.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
+        self.reaction().name
+    }
+
+    /// Whether the outcome of a write is unknown: the answer was lost, or cannot be understood.
+    pub(crate) const fn has_unknown_outcome(self) -> bool {
+        matches!(self, Self::Ambiguous | Self::Bug)
+    }
+
+    /// How the program reacts.
+    pub(crate) const fn reaction(self) -> Reaction {
+        const fn row(name: &'static str, passes: bool, blame: Blame, rest: Rest, retry: Retry) -> Reaction {
+            Reaction { name, passes, blame, rest, retry }
+        }
         match self {
-            Self::Throttled => "throttled",
-            Self::Busy => "busy",
-            Self::Transient => "transient",
-            Self::Ambiguous => "ambiguous",
-            Self::Gone => "gone",
-            Self::Exists => "exists",
-            Self::InUse => "in_use",
-            Self::Quota => "quota",
-            Self::Capacity => "capacity",
-            Self::Credential => "credential",
-            Self::Denied => "denied",
-            Self::Rejected => "rejected",
-            Self::Bug => "bug",
-            Self::NotLeading => "not_leading",
+            Self::Throttled => row("throttled", true, Blame::None, Rest::Dropped, Retry::InTurn),
+            Self::Busy => row("busy", true, Blame::None, Rest::Dropped, Retry::Soon),
+            Self::Transient => row("transient", false, Blame::None, Rest::DroppedUnlessAnswered, Retry::InSeconds),
+            Self::Ambiguous => row("ambiguous", false, Blame::None, Rest::DroppedUnlessAnswered, Retry::Soon),
+            Self::Gone => row("gone", false, Blame::One, Rest::Dropped, Retry::Soon),
+            Self::Exists => row("exists", true, Blame::One, Rest::Dropped, Retry::Soon),
+            Self::InUse => row("in_use", false, Blame::None, Rest::Done, Retry::InSeconds),
+            Self::Quota => row("quota", false, Blame::One, Rest::Done, Retry::Late),
+            Self::Capacity => row("capacity", false, Blame::All, Rest::Done, Retry::Late),
+            Self::Credential => row("credential", false, Blame::All, Rest::Dropped, Retry::Late),
+            Self::Denied => row("denied", false, Blame::All, Rest::Done, Retry::Late),
+            Self::Rejected => row("rejected", false, Blame::One, Rest::Done, Retry::Late),
+            Self::Bug => row("bug", false, Blame::One, Rest::DroppedUnlessAnswered, Retry::Late),
+            Self::NotLeading => row("not_leading", true, Blame::None, Rest::Dropped, Retry::Soon),
         }
     }
+}
+
+/// How the program reacts to a kind of fault.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reaction {
+    name: &'static str,
+    /// Whether it passes by itself, within seconds.
+    passes: bool,
+    pub(crate) blame: Blame,
+    pub(crate) rest: Rest,
+    pub(crate) retry: Retry,
+}
+
+/// What the fault of a call for several objects says about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// Nothing, or not yet.
+    None,
+    /// One of them may be the cause.
+    One,
+    /// All of them are refused.
+    All,
+}
+
+/// What becomes of the other calls that were planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// They would be based on a guess, or would meet the same fault. What is gone was believed to be there: everything else that
+    /// is believed may be wrong as well.
+    Dropped,
+    /// An action that the cloud answers with a failure can be out of order by itself; without an answer, it is the whole API.
+    DroppedUnlessAnswered,
+    /// They are made.
+    Done,
+}
+
+/// How soon the call is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retry {
+    /// When the rate limiter says so, which knows when the action can be called again.
+    InTurn,
+    Soon,
+    InSeconds,
+    /// A person must change something first.
+    Late,
 }
 
 /// A failed call.
@@ -107,7 +165,7 @@ impl Fault {
     /// Whether it passes by itself, within seconds.
     #[must_use]
     pub const fn passes(&self) -> bool {
-        matches!(self.kind, FaultKind::Busy | FaultKind::Throttled | FaultKind::Exists | FaultKind::NotLeading)
+        self.kind.reaction().passes
     }
 
     /// What calls about other objects can fail for in the same way: the action, the kind and the code. `None` if it passes.
@@ -117,10 +175,15 @@ impl Fault {
         (!self.passes()).then(|| format!("{}: {}{code}", self.action, self.kind.as_str()))
     }
 
+    /// Whether the cloud answered.
+    pub(crate) const fn is_answered(&self) -> bool {
+        !self.code.is_empty() || !self.request_id.is_empty()
+    }
+
     /// Whether the call was not sent, to stay within a rate limit: nothing happened.
     #[must_use]
     pub fn held_back(&self) -> bool {
-        self.kind == FaultKind::Throttled && self.code.is_empty() && self.request_id.is_empty()
+        self.kind == FaultKind::Throttled && !self.is_answered()
     }
 }
 

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::ops::Range;
 
 use crate::alibaba::vpc::{ItemFault, Vpc};
-use crate::alibaba::{Fault, FaultKind};
+use crate::alibaba::{Blame, Fault, FaultKind};
 use crate::controllers::batch::BatchFailure;
 use crate::controllers::reporter::{state, trouble, trouble_of};
 use crate::fence::{Fence, WRITE_TIME};
@@ -86,33 +86,9 @@ fn described(verb: &str, items: &[RouteItem]) -> String {
     format!("{verb} route {noun} {}", named(entries.iter().map(String::as_str)))
 }
 
-/// What a fault of a whole call says about its items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blame {
-    /// Nothing, or not yet: no more is written before the tables are read.
-    None,
-    /// One of them may be the cause.
-    One,
-    /// All of them are refused.
-    All,
-}
-
-const fn blame(kind: FaultKind) -> Blame {
-    match kind {
-        FaultKind::Throttled
-        | FaultKind::Busy
-        | FaultKind::Transient
-        | FaultKind::Ambiguous
-        | FaultKind::NotLeading
-        | FaultKind::InUse => Blame::None,
-        FaultKind::Rejected | FaultKind::Gone | FaultKind::Exists | FaultKind::Bug | FaultKind::Quota => Blame::One,
-        FaultKind::Denied | FaultKind::Credential | FaultKind::Capacity => Blame::All,
-    }
-}
-
 /// Whether it passes by itself: the next reconcile reads what is there.
 pub(super) const fn passes(kind: FaultKind) -> bool {
-    matches!(blame(kind), Blame::None) && !matches!(kind, FaultKind::InUse)
+    matches!(kind.reaction().blame, Blame::None) && !matches!(kind, FaultKind::InUse)
 }
 
 async fn batched<F, R>(items: &[RouteItem], batch_size: usize, send: F) -> WriteResult
@@ -133,7 +109,7 @@ where
             }
             Err(fault) => fault,
         };
-        match blame(fault.kind) {
+        match fault.kind.reaction().blame {
             Blame::None => {
                 result.fault = Some(fault);
                 break;

@@ -13,7 +13,6 @@ use litemap::LiteMap;
 use tracing::warn;
 
 use self::placements::Placements;
-use super::execute::has_unknown_outcome;
 use super::pages::Pages;
 use super::product::{Completed, Due, ListedBy, Product, Search, Write};
 use super::tolerance::{fails_alone, tolerate};
@@ -194,7 +193,7 @@ impl Product for ClassicProduct {
             let uid = &write.token.service_uid;
             match &answer {
                 Ok(_) => self.placements.forget(uid),
-                Err(fault) => self.placements.tried(uid, placed, has_unknown_outcome(fault.kind)),
+                Err(fault) => self.placements.tried(uid, placed, fault.kind.has_unknown_outcome()),
             }
         }
         answer

@@ -15,7 +15,7 @@ use tracing::info;
 use super::product::{CreationToken, Product, Write};
 use super::refusals::RefusedCall;
 use crate::alibaba::actions::DELETE_SECURITY_GROUP;
-use crate::alibaba::{Fault, FaultKind, Priority, Purpose};
+use crate::alibaba::{Fault, FaultKind, Priority, Purpose, Rest};
 use crate::fence::{Fence, NotLeading, WRITE_TIME};
 use crate::plan::service::group_operation::{RefusedBackends, Room};
 use crate::plan::service::model::Backend;
@@ -175,7 +175,7 @@ impl<P: Product> Executor<'_, P> {
                 }
                 Err(fault) => {
                     let fault = proves_a_stale_list(&step, fault);
-                    if has_unknown_outcome(fault.kind) {
+                    if fault.kind.has_unknown_outcome() {
                         execution.uncertain.push(step.operation.clone());
                     }
                     if ends_the_run(&fault, &execution.failures.refused) {
@@ -391,23 +391,13 @@ fn is_bare(observed: &impl ObservedModel, target: &Target) -> bool {
     group.is_none_or(|group| group.members().is_empty())
 }
 
-/// Whether the remaining steps would be based on a guess, or would only meet the same fault. What is gone was believed to be
-/// there: everything else that is believed may be wrong as well. An action that the cloud answers with a failure can be out
-/// of order by itself; without an answer, or where a second action fails so, it is the whole API.
+/// Whether the remaining steps are dropped. Where a second action is out of order, it is the whole API.
 fn ends_the_run(fault: &Fault, earlier: &[(String, Fault)]) -> bool {
-    match fault.kind {
-        FaultKind::Throttled
-        | FaultKind::Busy
-        | FaultKind::Exists
-        | FaultKind::Credential
-        | FaultKind::Gone
-        | FaultKind::NotLeading => true,
-        FaultKind::Transient | FaultKind::Ambiguous | FaultKind::Bug => {
-            let is_answered = !fault.code.is_empty() || !fault.request_id.is_empty();
-            let is_second = |(_, other): &(String, Fault)| is_out_of_order(other.kind) && other.action != fault.action;
-            !is_answered || earlier.iter().any(is_second)
-        }
-        FaultKind::InUse | FaultKind::Quota | FaultKind::Capacity | FaultKind::Denied | FaultKind::Rejected => false,
+    let is_second = |(_, other): &(String, Fault)| is_out_of_order(other.kind) && other.action != fault.action;
+    match fault.kind.reaction().rest {
+        Rest::Dropped => true,
+        Rest::DroppedUnlessAnswered => !fault.is_answered() || earlier.iter().any(is_second),
+        Rest::Done => false,
     }
 }
 
@@ -428,18 +418,13 @@ fn is_about_tags(fault: &Fault) -> bool {
 
 /// Faults that say nothing about what was asked for.
 const fn is_out_of_order(kind: FaultKind) -> bool {
-    matches!(kind, FaultKind::Transient | FaultKind::Ambiguous | FaultKind::Bug)
+    matches!(kind.reaction().rest, Rest::DroppedUnlessAnswered)
 }
 
 /// Whether the cloud still holds on to what was to be deleted, and lets it go by itself: network interfaces of a load balancer
 /// that is gone, or has left a security group, use that for a while.
 fn awaits_job((_, fault): &(String, Fault)) -> bool {
     fault.kind == FaultKind::InUse && fault.action == DELETE_SECURITY_GROUP.0.name
-}
-
-/// Faults after which the outcome of a write is unknown: the answer was lost, or cannot be understood.
-pub(super) const fn has_unknown_outcome(kind: FaultKind) -> bool {
-    matches!(kind, FaultKind::Ambiguous | FaultKind::Bug)
 }
 
 fn no_room(step: &Step<impl OperationModel>) -> Fault {

@@ -12,7 +12,7 @@ use super::execute::Failures;
 use super::find::Unfound;
 use super::state::{LOAD_BALANCER_WITHHELD, is_news};
 use super::status::FailedWrite;
-use crate::alibaba::{Fault, FaultKind};
+use crate::alibaba::{Fault, FaultKind, Retry};
 use crate::cluster::{Events, Regarding, WriteFault, event_code, truncate};
 use crate::controllers::Backoff;
 use crate::controllers::reporter::{self, failed_call, state, trouble};
@@ -326,24 +326,17 @@ pub(in crate::controllers) fn pause(fault: &Fault) -> ReconcileResult {
     if fault.held_back() {
         return ReconcileResult::RequeueAfter(fault.retry_after.unwrap_or_default());
     }
-    let at_least =
-        |backoff: Backoff| Backoff { first: fault.retry_after.unwrap_or(backoff.first).max(backoff.first), ..backoff };
-    let backoff = match fault.kind {
-        FaultKind::Busy | FaultKind::Exists | FaultKind::Gone | FaultKind::Ambiguous | FaultKind::NotLeading => {
-            Backoff::SHORT
-        }
-        FaultKind::Transient | FaultKind::InUse => Backoff { first: Duration::from_secs(3), ..Backoff::SHORT },
-        // The rate limiter knows when the action can be called again.
-        FaultKind::Throttled => {
+    let backoff = match fault.kind.reaction().retry {
+        Retry::Soon => Backoff::SHORT,
+        Retry::InSeconds => Backoff { first: Duration::from_secs(3), ..Backoff::SHORT },
+        Retry::InTurn => {
             let turn = fault.retry_after.unwrap_or(Duration::from_secs(10));
             Backoff { first: turn, longest: turn }
         }
-        FaultKind::Quota
-        | FaultKind::Capacity
-        | FaultKind::Credential
-        | FaultKind::Denied
-        | FaultKind::Rejected
-        | FaultKind::Bug => at_least(Backoff::LONG),
+        Retry::Late => {
+            let first = fault.retry_after.unwrap_or_default().max(Backoff::LONG.first);
+            Backoff { first, ..Backoff::LONG }
+        }
     };
     let lacks_quota_for = (fault.kind == FaultKind::Quota).then_some(fault.action);
     ReconcileResult::Failed(RetriedFailure {

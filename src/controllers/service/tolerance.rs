@@ -1,14 +1,13 @@
 //! Reads that fail by themselves.
 
-use crate::alibaba::{Fault, FaultKind};
+use crate::alibaba::{Fault, FaultKind, Rest};
 
 /// Whether a read failed that says nothing about others: its action is out of order or forbidden.
 pub(super) fn fails_alone(fault: &Fault) -> bool {
-    match fault.kind {
-        FaultKind::Denied | FaultKind::Rejected => true,
+    match fault.kind.reaction().rest {
         // Without an answer, others would be waited for as well.
-        FaultKind::Transient | FaultKind::Bug => !fault.code.is_empty() || !fault.request_id.is_empty(),
-        _ => false,
+        Rest::DroppedUnlessAnswered => fault.is_answered(),
+        _ => matches!(fault.kind, FaultKind::Denied | FaultKind::Rejected),
     }
 }
 
