@@ -28,6 +28,7 @@ use crate::plan::location::CloudLocation;
 use crate::plan::service::cloud::Answer;
 use crate::plan::service::goal;
 use crate::plan::service::handling::LoadBalancerKind;
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::operation::Part;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::zones;
@@ -104,7 +105,9 @@ impl Product for ClassicProduct {
         }
         unread.extend(self.read_needs(goal, observed, search.due).await?);
         if lists_groups {
-            let named = tolerate(&mut unread, self.read_named_by_listeners(goal, observed, &search.made).await)?;
+            // A server group that a listener of ours names exists, whatever the list shows.
+            let named = observed.groups_of_listeners(goal.owner());
+            let named = tolerate(&mut unread, self.read_unlisted(observed, named, &search.made).await)?;
             shows_all_made &= named.unwrap_or_default();
             if observed.groups_unread {
                 // Nothing is known of the list.

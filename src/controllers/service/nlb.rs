@@ -31,6 +31,7 @@ use crate::plan::nlb::operation::{Operation, Plan, Step};
 use crate::plan::service::cloud::Answer;
 use crate::plan::service::goal;
 use crate::plan::service::handling::LoadBalancerKind;
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::operation::Part;
 use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, MARK_TAG, Owner};
 use crate::plan::service::settings::{ServiceOptions, state_enough_zones};
@@ -148,8 +149,9 @@ impl Product for NetworkProduct {
             observed.remember(known);
         }
         unread.extend(self.read_needs(goal, observed, search).await?);
-        let named = self.read_named_by_listeners(goal.owner(), observed, &search.made).await;
-        let named = tolerate(&mut unread, named)?;
+        // A server group that a listener of ours names exists, whatever the list shows.
+        let named = observed.groups_of_listeners(goal.owner());
+        let named = tolerate(&mut unread, self.read_unlisted(goal.owner(), observed, named, &search.made).await)?;
         observed.groups_unread |= named.is_none();
         if observed.groups_unread {
             // Nothing is known of the list.

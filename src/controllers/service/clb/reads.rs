@@ -90,20 +90,8 @@ impl ClassicProduct {
         unread.pop().map_or(Ok(Some(observed)), Err)
     }
 
-    /// A server group that a listener of ours names exists, whatever the list shows. True if all of them were listed.
-    pub(super) async fn read_named_by_listeners(
-        &self,
-        goal: &Goal,
-        observed: &mut Observed,
-        made: &Made,
-    ) -> Result<bool, Fault> {
-        let owner = goal.owner();
-        let named = observed.groups_of_listeners(owner);
-        self.read_unlisted(observed, named, made).await
-    }
-
     /// A list may lag behind what was `made` a short while ago; that it lacks another group is a doubt about the list.
-    async fn read_unlisted(
+    pub(super) async fn read_unlisted(
         &self,
         observed: &mut Observed,
         expected: BTreeSet<String>,

@@ -87,18 +87,8 @@ impl NetworkProduct {
         self.read_unlisted(owner, observed, expected, made).await
     }
 
-    /// A server group that a listener of ours names exists, whatever the list shows. True if all of them were listed.
-    pub(super) async fn read_named_by_listeners(
-        &self,
-        owner: &Owner,
-        observed: &mut Observed,
-        made: &Made,
-    ) -> Result<bool, Fault> {
-        let named = observed.groups_of_listeners(owner);
-        self.read_unlisted(owner, observed, named, made).await
-    }
-
-    async fn read_unlisted(
+    /// Asks for the `expected` server groups that were not listed. True if none of them exists.
+    pub(super) async fn read_unlisted(
         &self,
         owner: &Owner,
         observed: &mut Observed,
