@@ -5,7 +5,6 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::product::{Due, Facts, ListedBy, Product, Search};
-use super::report::Halt;
 use super::tolerance::{fails_alone, tolerate};
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
@@ -35,6 +34,8 @@ pub(super) enum Found<O> {
         /// Whether absence is certain.
         proven: bool,
     },
+    /// Perhaps one, and it is not certain which.
+    Uncertain(Unfound),
 }
 
 /// Why it is not certain which load balancer is meant.
@@ -89,13 +90,13 @@ pub(super) async fn find<P: Product>(
     product: &P,
     facts: &Facts<'_>,
     search: &Search<'_>,
-) -> Result<Found<P::Observed>, Halt> {
+) -> Result<Found<P::Observed>, Fault> {
     let owner = facts.owner;
     if let Some(id) = facts.named {
         return match product.read(owner, id, None).await {
             Ok(observed) => Ok(Found::LoadBalancer(observed)),
             Err(fault) if fault.kind == FaultKind::Gone => Ok(Found::Absent { proven: true }),
-            Err(fault) => Err(fault.into()),
+            Err(fault) => Err(fault),
         };
     }
     let id = search.made.load_balancer.as_deref().or(search.label());
@@ -108,14 +109,14 @@ pub(super) async fn find<P: Product>(
     }
     let mut candidates = marked(product, owner).await?;
     match (candidates.len(), remembered, id) {
-        (0, Remembered::Unread(fault), _) => Err(fault.into()),
-        (0, Remembered::OfOther(id), _) => Err(Unfound::OfOtherService(id).into()),
+        (0, Remembered::Unread(fault), _) => Err(fault),
+        (0, Remembered::OfOther(id), _) => Ok(Found::Uncertain(Unfound::OfOtherService(id))),
         (0, Remembered::Unmarked(observed), Some(id)) => Ok(Found::Unmarked { id: id.to_owned(), observed }),
         (0, remembered, _) => Ok(Found::Absent { proven: matches!(remembered, Remembered::Nothing { proven: true }) }),
         (1, ..) => Ok(Found::LoadBalancer(candidates.swap_remove(0))),
         _ => {
             let ids = candidates.iter().filter_map(ObservedModel::id);
-            Err(Unfound::Several(ids.map(str::to_owned).collect()).into())
+            Ok(Found::Uncertain(Unfound::Several(ids.map(str::to_owned).collect())))
         }
     }
 }

@@ -432,10 +432,11 @@ impl<P: Product> Preparer<P> {
                 self.check_absence(case, proven).await?;
                 Ok((P::Observed::default(), Presence::Absent { proven }))
             }
-            Err(Halt::Unfound(Unfound::OfOtherService(_))) if leaves => {
+            Ok(Found::Uncertain(Unfound::OfOtherService(_))) if leaves => {
                 Ok((P::Observed::default(), Presence::Absent { proven: false }))
             }
-            Err(halt) => Err(halt),
+            Ok(Found::Uncertain(why)) => Err(why.into()),
+            Err(fault) => Err(fault.into()),
         }
     }
 

@@ -158,6 +158,7 @@ impl Side {
             Found::Unmarked { .. } if leaves => return (clb, Observed::default()),
             Found::Unmarked { id, .. } => panic!("{id} has lost its mark"),
             Found::Absent { .. } => Observed::default(),
+            Found::Uncertain(why) => panic!("{why}"),
         };
         clb.complete(goal, &mut observed, None, &search).await.unwrap();
         (clb, observed)
