@@ -245,7 +245,7 @@ struct Connections<'a> {
 }
 
 impl Connections<'_> {
-    fn preparer<P: Product>(&self, product: P, views: Views, states: States<P::Observed>) -> Preparer<P> {
+    fn preparer<P: Product>(&self, product: P, views: Views, states: States<P::Model>) -> Preparer<P> {
         let (cluster, cloud, location) = (self.cluster.clone(), self.cloud.clone(), self.location.clone());
         Preparer {
             product,

@@ -25,7 +25,6 @@ pub(crate) mod listener_diff;
 pub(crate) mod listener_pass;
 pub mod management;
 pub mod model;
-pub mod observed;
 pub mod operation;
 pub mod origins;
 pub mod orphans;

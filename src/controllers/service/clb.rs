@@ -28,7 +28,6 @@ use crate::plan::location::CloudLocation;
 use crate::plan::service::cloud::Answer;
 use crate::plan::service::goal;
 use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::operation::Part;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::zones;
@@ -62,19 +61,13 @@ pub(crate) type Goal = goal::Goal<ClassicModel>;
 
 impl Product for ClassicProduct {
     type Model = ClassicModel;
-    type Observed = Observed;
-    type Answer = Answer;
 
     const CONTROLLER: &'static str = super::NAME;
     const COMPONENT: &'static str = "service-controller";
     const KIND: LoadBalancerKind = LoadBalancerKind::Classic;
 
-    fn apply(observed: &mut Observed, operation: &Operation, answer: &Answer) {
-        observed.apply(operation, answer);
-    }
-
     async fn read(&self, owner: &Owner, id: &str, due: Due<'_>) -> Result<Observed, Fault> {
-        self.read_instance(owner, id, due).await.map(alone)
+        self.read_instance(owner, id, due).await.map(Observed::alone)
     }
 
     async fn list(&self, by: ListedBy<'_>) -> Result<Vec<Observed>, Fault> {
@@ -82,7 +75,7 @@ impl Product for ClassicProduct {
             ListedBy::Tag(key, value) => self.slb.find_by_tag(key, value).await?,
             ListedBy::Name(name) => self.slb.find_by_name(name).await?,
         };
-        Ok(listed.into_iter().map(alone).collect())
+        Ok(listed.into_iter().map(Observed::alone).collect())
     }
 
     async fn complete(
@@ -201,11 +194,6 @@ impl Product for ClassicProduct {
         }
         answer
     }
-}
-
-/// A load balancer of which nothing else was read yet.
-fn alone(instance: ObservedInstance) -> Observed {
-    Observed { instance: Some(instance), ..Observed::default() }
 }
 
 /// vSwitches in zones with nodes, those of zones with more nodes first.

@@ -11,6 +11,7 @@ use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use crate::clock;
 use crate::cluster::{ObjectKind, Patch, PatchFormat, WriteFault, without_request_ids};
 use crate::plan::inputs::{LOAD_BALANCER_READY, ServiceView, SyncCondition};
+use crate::plan::service::cloud::CloudModel;
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::telemetry::alarms::{ObjectReport, SyncState};
 
@@ -37,7 +38,7 @@ fn said_after(handling: Handling, report: Option<&ObjectReport>, was_ready: bool
     }
 }
 
-impl<O> Case<O> {
+impl<M: CloudModel> Case<M> {
     /// What the condition says, as far as that is known.
     fn condition(&self) -> Option<&SyncCondition> {
         match &self.state.told.condition {
@@ -50,9 +51,9 @@ impl<O> Case<O> {
 
 impl ServiceWriter {
     /// Says what became of the reconcile; gives when to write it again if it could not be written.
-    pub(super) async fn write_condition<O>(
+    pub(super) async fn write_condition<M: CloudModel>(
         &self,
-        case: &mut Case<O>,
+        case: &mut Case<M>,
         report: Option<&ObjectReport>,
     ) -> Option<Duration> {
         let before = case.condition();
@@ -77,7 +78,7 @@ impl ServiceWriter {
     ///
     /// # Errors
     /// That is to be tried again.
-    pub(super) async fn remove_condition<O>(&self, case: &Case<O>) -> Result<(), FailedWrite> {
+    pub(super) async fn remove_condition<M: CloudModel>(&self, case: &Case<M>) -> Result<(), FailedWrite> {
         let service = &case.service;
         let is_left = match case.handling {
             Handling::Delete => !service.deleting,
@@ -95,9 +96,9 @@ impl ServiceWriter {
 
     /// Writes the addresses under which the Service is reached, and, if it `is_ready`, the condition in the same write. True if the
     /// addresses were others.
-    pub(super) async fn publish<O>(
+    pub(super) async fn publish<M: CloudModel>(
         &self,
-        case: &mut Case<O>,
+        case: &mut Case<M>,
         published: &WriteBack,
         is_ready: bool,
     ) -> Result<bool, FailedWrite> {

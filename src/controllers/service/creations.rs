@@ -14,7 +14,7 @@ use std::time::Duration;
 use litemap::LiteMap;
 use tokio::time::Instant;
 
-use crate::plan::service::observed::ObservedModel;
+use crate::plan::service::cloud::{CloudModel, Observed};
 use crate::plan::service::operation::{Operation, OperationModel};
 use crate::plan::service::steps::Step;
 
@@ -42,11 +42,11 @@ pub(super) struct Inventory {
 
 impl Inventory {
     /// Of what was observed.
-    pub(super) fn of(observed: &impl ObservedModel) -> Self {
+    pub(super) fn of(observed: &Observed<impl CloudModel>) -> Self {
         Self {
             load_balancer: observed.id().unwrap_or_default().to_owned(),
             groups: observed.named_parts().map(|(id, name)| (id.to_owned(), name.to_owned())).collect(),
-            listeners: observed.listeners().map(|all| all.keys().map(ToString::to_string).collect()),
+            listeners: observed.listeners.as_ref().map(|all| all.keys().map(ToString::to_string).collect()),
         }
     }
 }

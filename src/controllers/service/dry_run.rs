@@ -14,7 +14,6 @@ use crate::cluster::Cluster;
 use crate::controllers::Previewed;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::handling::Handling;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::{LineKind, PlanLine};
 

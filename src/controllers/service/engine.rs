@@ -29,6 +29,7 @@ use super::texts::BackendTexts;
 use crate::cluster::event_code;
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
 use crate::plan::inputs::ObjectKey;
+use crate::plan::service::cloud::CloudModel;
 use crate::plan::service::handling::{Handling, is_inherited};
 use crate::plan::service::ownership::LABEL_HASH;
 use crate::telemetry::alarms::ObjectTrouble;
@@ -131,7 +132,7 @@ impl<P: Product> Engine<P> {
         &self.preparer.product
     }
 
-    async fn leave_alone(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
+    async fn leave_alone(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
         case.state.cached.known = None;
         self.withhold(case, BACKENDS_WITHHELD, None);
         self.withhold(case, GROUPS_WITHHELD, None);
@@ -142,7 +143,7 @@ impl<P: Product> Engine<P> {
         }
     }
 
-    async fn ensure(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
+    async fn ensure(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
         (case.state.in_flight.released, case.state.in_flight.superseded_since) = (false, None);
         if let Some(failures) = case.state.in_flight.queued.as_ref().filter(|_| case.state.in_flight.tickets.are_away())
         {
@@ -163,7 +164,7 @@ impl<P: Product> Engine<P> {
 
     /// Removes the label that marks a Service as inherited, once its user has edited one of the settings that were ignored
     /// before.
-    async fn take_over_restated(&self, case: &mut Case<P::Observed>) -> Result<(), Halt> {
+    async fn take_over_restated(&self, case: &mut Case<P::Model>) -> Result<(), Halt> {
         if case.state.in_flight.restated && is_inherited(&case.service) {
             self.writer.remove_label(&case.service, LABEL_HASH).await?;
             Arc::make_mut(&mut case.service).labels.remove(LABEL_HASH);
@@ -173,7 +174,7 @@ impl<P: Product> Engine<P> {
     }
 
     /// A missing load balancer counts as deleted only after two reads that prove it.
-    fn see_again_before_recreating(&self, case: &mut Case<P::Observed>, prepared: &Prepared<P>) -> Result<(), Halt> {
+    fn see_again_before_recreating(&self, case: &mut Case<P::Model>, prepared: &Prepared<P>) -> Result<(), Halt> {
         let id = P::KIND.label(&case.service).to_owned();
         let is_gone = prepared.sighting.presence == Presence::Absent { proven: true } && !id.is_empty();
         if is_gone {
@@ -192,7 +193,7 @@ impl<P: Product> Engine<P> {
     /// Stores and reports how the reconcile ended, and says when the next one is due. `handling` is what it began with.
     async fn conclude(
         &self,
-        mut case: Case<P::Observed>,
+        mut case: Case<P::Model>,
         handling: Handling,
         result: Result<ReconcileResult, Halt>,
     ) -> ReconcileResult {
@@ -214,7 +215,7 @@ impl<P: Product> Engine<P> {
     }
 
     /// Notes why the Service is not in sync, or that it is.
-    fn note(&self, case: &mut Case<P::Observed>, error: Option<&Halt>, handling: Handling) {
+    fn note(&self, case: &mut Case<P::Model>, error: Option<&Halt>, handling: Handling) {
         let doubt = error.filter(|error| error.is_doubt()).map(ToString::to_string);
         case.state.withhold(LOAD_BALANCER_WITHHELD, doubt.as_deref());
         let whole = error.map(|error| error.beside(&case.problems)).unwrap_or_default();
@@ -229,13 +230,13 @@ impl<P: Product> Engine<P> {
     }
 
     /// Withholds something for this `reason` and tells users why, or ends that.
-    fn withhold(&self, case: &mut Case<P::Observed>, reason: &'static str, why: Option<&str>) {
+    fn withhold(&self, case: &mut Case<P::Model>, reason: &'static str, why: Option<&str>) {
         case.state.withhold(reason, why);
         self.reporter.withheld(&case.service, reason, why);
     }
 }
 
-impl<O> Case<O> {
+impl<M: CloudModel> Case<M> {
     /// Notes that the load balancer was not found. Returns the time until that counts as deleted.
     fn until_second_sighting(&mut self) -> Duration {
         let since = self.state.in_flight.missing_since.get_or_insert_with(Instant::now);

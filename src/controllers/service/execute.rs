@@ -17,9 +17,9 @@ use super::refusals::RefusedCall;
 use crate::alibaba::actions::DELETE_SECURITY_GROUP;
 use crate::alibaba::{Fault, FaultKind, Priority, Purpose, Rest};
 use crate::fence::{Fence, NotLeading, WRITE_TIME};
+use crate::plan::service::cloud::{Answer, CloudModel, Observed};
 use crate::plan::service::group_operation::{RefusedBackends, Room};
 use crate::plan::service::model::Backend;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::operation::{Operation, OperationModel};
 use crate::plan::service::steps::{Step, Target};
 use crate::telemetry::activity;
@@ -147,11 +147,15 @@ pub(crate) struct Executor<'a, P: Product> {
 
 impl<P: Product> Executor<'_, P> {
     /// Carries out `steps`, moving `observed` forward with every step that succeeds.
-    pub(crate) async fn run(&self, steps: Vec<Step<P::Model>>, observed: &mut P::Observed) -> Execution<P::Model> {
+    pub(crate) async fn run(
+        &self,
+        steps: Vec<Step<P::Model>>,
+        observed: &mut Observed<P::Model>,
+    ) -> Execution<P::Model> {
         let mut execution = Execution::default();
         let mut queue = StepQueue::new(steps, &self.stocked);
         while let Some(step) = queue.next() {
-            if P::must_wait(observed, &step) {
+            if P::Model::must_wait(observed, &step) {
                 queue.failed.insert(step.target);
                 continue;
             }
@@ -167,7 +171,7 @@ impl<P: Product> Executor<'_, P> {
                 Ok(answer) => {
                     info!(step = %line, "done");
                     execution.remarks.extend(step.operation.remark(None));
-                    P::apply(observed, &step.operation, &answer);
+                    observed.apply(&step.operation, &answer);
                     queue.done(&step);
                     execution.deleted += usize::from(step.destroys);
                     execution.changes_balancer |= !matches!(step.target, Target::Group(_));
@@ -210,11 +214,11 @@ impl<P: Product> Executor<'_, P> {
     }
 
     /// Servers that are in a server group of this Service, or of another one that has some of these backends.
-    fn proven(&self, backends: &[Backend], observed: &P::Observed) -> BTreeSet<Arc<str>> {
+    fn proven(&self, backends: &[Backend], observed: &Observed<P::Model>) -> BTreeSet<Arc<str>> {
         (self.serve_others)(backends).into_iter().chain(members(observed).cloned()).collect()
     }
 
-    async fn perform(&self, operation: &Operation<P::Model>, observed: &P::Observed) -> Result<P::Answer, Fault> {
+    async fn perform(&self, operation: &Operation<P::Model>, observed: &Observed<P::Model>) -> Result<Answer, Fault> {
         let permit = self.fence.permit(WRITE_TIME).ok().filter(|_| !self.stop.is_cancelled());
         let permit = &permit.ok_or(NotLeading)?;
         let purpose = match operation.backends_of().map(|group| observed.serves(group)) {
@@ -380,14 +384,14 @@ fn singles<M: OperationModel>(operation: &Operation<M>) -> Vec<Operation<M>> {
 }
 
 /// The servers in the server groups.
-pub(super) fn members(observed: &impl ObservedModel) -> impl Iterator<Item = &Arc<str>> {
-    observed.groups().values().flat_map(|group| group.members()).map(|backend| &backend.key.server_id)
+pub(super) fn members(observed: &Observed<impl CloudModel>) -> impl Iterator<Item = &Arc<str>> {
+    observed.groups.values().flat_map(|group| group.members()).map(|backend| &backend.key.server_id)
 }
 
 /// Whether the target is a server group without backends.
-fn is_bare(observed: &impl ObservedModel, target: &Target) -> bool {
+fn is_bare(observed: &Observed<impl CloudModel>, target: &Target) -> bool {
     let Target::Group(group) = target else { return false };
-    let group = observed.group_id(group).and_then(|id| observed.groups().get(id));
+    let group = observed.group_id(group).and_then(|id| observed.groups.get(id));
     group.is_none_or(|group| group.members().is_empty())
 }
 

@@ -8,14 +8,14 @@ use crate::config::Config;
 use crate::controllers::Previewed;
 use crate::plan::inputs::ServiceView;
 use crate::plan::location::CloudLocation;
+use crate::plan::service::cloud::{CloudModel, Observed};
 use crate::plan::service::handling::{self, Handling, LoadBalancerKind, NLB_CLASS};
-use crate::plan::service::observed::ObservedModel;
 
 /// A Service's load balancer, as it is wanted and as it is, without the plan.
-pub(super) fn details<P: Product>(case: &Case<P::Observed>, prepared: &Prepared<P>) -> Previewed {
+pub(super) fn details<P: Product>(case: &Case<P::Model>, prepared: &Prepared<P>) -> Previewed {
     let (goal, observed) = (&prepared.goal, &*prepared.sighting.observed);
     // Where a user's load balancer is named, nothing can be made from nothing.
-    let from_nothing = goal.facts().named.is_none().then(|| goal.diff(&P::Observed::default()));
+    let from_nothing = goal.facts().named.is_none().then(|| goal.diff(&Observed::default()));
     let steps = from_nothing.iter().flat_map(|plan| &plan.steps);
     Previewed {
         lines: Vec::new(),
@@ -35,18 +35,18 @@ fn console(kind: LoadBalancerKind, region: &str, id: &str) -> String {
 }
 
 /// What there is, a line each.
-fn found(kind: LoadBalancerKind, region: &str, observed: &impl ObservedModel) -> Vec<String> {
+fn found(kind: LoadBalancerKind, region: &str, observed: &Observed<impl CloudModel>) -> Vec<String> {
     let Some(instance) = observed.tagged() else { return vec!["no load balancer".to_owned()] };
     let mut lines = vec![format!("load balancer {} ({}), {}", instance.id, instance.name, instance.address)];
     lines.push(format!("console: {}", console(kind, region, instance.id)));
-    let group_of = |id: &str| match observed.groups().get(id) {
+    let group_of = |id: &str| match observed.groups.get(id) {
         Some(group) => format!("server group {id} ({})", group.name),
         None if id.is_empty() => "no server group".to_owned(),
         None => format!("server group {id}"),
     };
-    let listeners = observed.listeners().into_iter().flatten();
+    let listeners = observed.listeners.as_ref().into_iter().flatten();
     lines.extend(listeners.map(|(key, listener)| format!("listener {key}, to {}", group_of(&listener.group_id))));
-    for (id, group) in observed.groups() {
+    for (id, group) in &observed.groups {
         let backends = match &group.backends {
             Some(backends) => format!("{} backends", backends.len()),
             None => "backends not read".to_owned(),

@@ -10,24 +10,24 @@ use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
 use crate::plan::provenance::Unclaimed;
 use crate::plan::service::annotations::PREFIX;
+use crate::plan::service::cloud::{CloudModel, Observed};
 use crate::plan::service::goal::Goal;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::orphans::{OrphanedInstance, unclaimed};
 use crate::plan::service::ownership::{CLUSTER_UID_TAG, MARK_TAG, Owner};
 use crate::plan::service::settings::ServiceSettings;
 
 /// What the search for a Service's load balancer came to.
 #[derive(Debug)]
-pub(super) enum Found<O> {
+pub(super) enum Found<M: CloudModel> {
     /// This one.
-    LoadBalancer(O),
+    LoadBalancer(Observed<M>),
     /// Only the one that the Service's label names, and it does not carry the Service's mark: it is a user's, and the
     /// annotation that named it is gone.
     Unmarked {
         /// Its id.
         id: String,
         /// The load balancer.
-        observed: O,
+        observed: Observed<M>,
     },
     /// None. `proven` if the cloud said so of the very load balancer that the Service had; an empty list is no proof.
     Absent {
@@ -73,12 +73,12 @@ pub(super) enum Unfound {
 }
 
 /// What a label, or a creation a moment ago, led to.
-enum Remembered<O> {
+enum Remembered<M: CloudModel> {
     Nothing {
         proven: bool,
     },
-    Ours(O),
-    Unmarked(O),
+    Ours(Observed<M>),
+    Unmarked(Observed<M>),
     OfOther(String),
     /// It could not be read; the list by its mark may show it nevertheless.
     Unread(Fault),
@@ -90,7 +90,7 @@ pub(super) async fn find<P: Product>(
     product: &P,
     facts: &Facts<'_>,
     search: &Search<'_>,
-) -> Result<Found<P::Observed>, Fault> {
+) -> Result<Found<P::Model>, Fault> {
     let owner = facts.owner;
     if let Some(id) = facts.named {
         return match product.read(owner, id, None).await {
@@ -115,7 +115,7 @@ pub(super) async fn find<P: Product>(
         (0, remembered, _) => Ok(Found::Absent { proven: matches!(remembered, Remembered::Nothing { proven: true }) }),
         (1, ..) => Ok(Found::LoadBalancer(candidates.swap_remove(0))),
         _ => {
-            let ids = candidates.iter().filter_map(ObservedModel::id);
+            let ids = candidates.iter().filter_map(Observed::id);
             Ok(Found::Uncertain(Unfound::Several(ids.map(str::to_owned).collect())))
         }
     }
@@ -126,7 +126,7 @@ async fn remembered<P: Product>(
     owner: &Owner,
     id: &str,
     due: Due<'_>,
-) -> Result<Remembered<P::Observed>, Fault> {
+) -> Result<Remembered<P::Model>, Fault> {
     let observed = match product.read(owner, id, due).await {
         Ok(observed) => observed,
         Err(fault) if fault.kind == FaultKind::Gone => return Ok(Remembered::Nothing { proven: true }),
@@ -146,7 +146,7 @@ async fn remembered<P: Product>(
 
 /// Load balancers that carry the Service's mark, or else its default name. One list that fails alone does not spoil what the
 /// other one shows.
-async fn marked<P: Product>(product: &P, owner: &Owner) -> Result<Vec<P::Observed>, Fault> {
+async fn marked<P: Product>(product: &P, owner: &Owner) -> Result<Vec<Observed<P::Model>>, Fault> {
     let name = owner.default_name();
     // Side by side, as it is nearly always neither: a load balancer with the mark also has the label, and is found by it.
     let (marked, named) =
@@ -163,7 +163,7 @@ async fn marked<P: Product>(product: &P, owner: &Owner) -> Result<Vec<P::Observe
 }
 
 /// Whether what was observed is the load balancer that the goal is about.
-pub(super) fn is_about<P: Product>(goal: &Goal<P::Model>, observed: &P::Observed) -> bool {
+pub(super) fn is_about<P: Product>(goal: &Goal<P::Model>, observed: &Observed<P::Model>) -> bool {
     observed.tagged().is_some_and(|instance| goal.facts().is_about(&instance))
 }
 
@@ -183,6 +183,6 @@ pub(super) async fn owned<P: Product>(
     settings: &ServiceSettings,
 ) -> Result<Owned, Fault> {
     let listed = product.list(ListedBy::Tag(&settings.cluster_tag, &settings.cluster_id)).await?;
-    let unclaimed = unclaimed(listed.iter().filter_map(ObservedModel::tagged), services, settings);
+    let unclaimed = unclaimed(listed.iter().filter_map(Observed::tagged), services, settings);
     Ok(Owned { unclaimed, listed: listed.len() })
 }

@@ -20,8 +20,8 @@ use crate::fence::Fence;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::provenance::{Provenance, Unclaimed};
 use crate::plan::service::annotations::{AnnotationKey, FORCE_OVERRIDE_LISTENERS, ID};
+use crate::plan::service::cloud::Observed;
 use crate::plan::service::goal::Goal;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::orphans::may_have_one;
 use crate::plan::service::ownership::REUSE_TAG;
 use crate::plan::service::settings::ServiceSettings;
@@ -99,7 +99,7 @@ pub(super) async fn read_marks<P: Product>(
     product: &P,
     id: &str,
     settings: &ServiceSettings,
-) -> Result<P::Observed, Fault> {
+) -> Result<Observed<P::Model>, Fault> {
     removal(product, &gone(&ObjectKey::default(), "", id), settings).await.map(|(observed, _)| observed)
 }
 
@@ -121,7 +121,7 @@ async fn removal<P: Product>(
     product: &P,
     service: &ServiceView,
     settings: &ServiceSettings,
-) -> Result<(P::Observed, Plan<P::Model>), Fault> {
+) -> Result<(Observed<P::Model>, Plan<P::Model>), Fault> {
     let goal = Goal::<P::Model>::removal(service, settings);
     let facts = goal.facts();
     let mut observed = product.read(facts.owner, facts.named.unwrap_or_default(), None).await?;

@@ -10,6 +10,7 @@ use crate::plan::inputs::ServiceView;
 use crate::plan::location::CloudLocation;
 use crate::plan::nlb::annotations::Name;
 use crate::plan::service::annotations::{self, AnnotationName as _, ID, LEGACY_PREFIX, PREFIX};
+use crate::plan::service::cloud::Observed;
 use crate::plan::service::goal::Goal;
 use crate::plan::service::handling::{Departure, Handling, LoadBalancerKind};
 use crate::plan::service::problem::ServiceProblem;
@@ -95,13 +96,13 @@ fn allocate_node_ports(service: &mut ServiceView) {
 /// `service` is `written` with what nodes decide.
 fn of<P: Product>(written: &ServiceView, service: &ServiceView, settings: &ServiceSettings) -> Linted {
     let goal = Goal::<P::Model>::desire_alone(service, settings);
-    let plan = goal.diff(&P::Observed::default());
+    let plan = goal.diff(&Observed::default());
     let is_named = Departure::of(service).reuse.is_some();
     let is_judged = |problem: &ServiceProblem| !is_named || problem.field != ID.full();
     Linted {
         kind: Some(P::KIND),
         // Whether the user's load balancer is there is for the cloud to say.
-        settings: goal.origins(written, settings, &P::Observed::default()),
+        settings: goal.origins(written, settings, &Observed::default()),
         errors: plan.problems.into_iter().filter(is_judged).collect(),
         warnings: goal.facts().warnings.iter().chain(&plan.warnings).cloned().collect(),
         steps: match is_named {

@@ -9,7 +9,6 @@ mod reads;
 mod together;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use litemap::LiteMap;
 
@@ -27,13 +26,12 @@ use crate::plan::location::CloudLocation;
 use crate::plan::nlb::desired::NetworkModel;
 use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedListener};
-use crate::plan::nlb::operation::{Operation, Plan, Step};
+use crate::plan::nlb::operation::{Operation, Plan};
 use crate::plan::service::cloud::Answer;
 use crate::plan::service::goal;
 use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::operation::Part;
-use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, MARK_TAG, Owner};
+use crate::plan::service::ownership::{MARK_TAG, Owner};
 use crate::plan::service::settings::{ServiceOptions, state_enough_zones};
 
 /// The API of network load balancers, and of what they use.
@@ -77,8 +75,6 @@ const MOST_SERVERS: usize = 200;
 
 impl Product for NetworkProduct {
     type Model = NetworkModel;
-    type Observed = Observed;
-    type Answer = Answer;
 
     const CONTROLLER: &'static str = super::NLB;
     const COMPONENT: &'static str = "nlb-controller";
@@ -94,25 +90,8 @@ impl Product for NetworkProduct {
         }
     }
 
-    fn apply(observed: &mut Observed, operation: &Operation, answer: &Answer) {
-        observed.apply(operation, answer);
-    }
-
-    fn must_wait(observed: &Observed, step: &Step) -> bool {
-        observed.must_wait(step)
-    }
-
-    fn look_again(observed: &Observed) -> Option<Duration> {
-        jobs::look_again(observed)
-    }
-
-    fn further_label(observed: &Observed) -> Option<(&'static str, Option<&str>)> {
-        let groups = observed.security_groups.as_ref()?;
-        Some((LABEL_SECURITY_GROUP, groups.first().map(|group| group.id.as_str())))
-    }
-
     async fn read(&self, owner: &Owner, id: &str, due: Due<'_>) -> Result<Observed, Fault> {
-        self.read_instance(owner, id, due).await.map(alone)
+        self.read_instance(owner, id, due).await.map(Observed::alone)
     }
 
     async fn last_marked(&self, owner: &Owner, due: Due<'_>) -> Option<Observed> {
@@ -121,7 +100,7 @@ impl Product for NetworkProduct {
             None => self.api.find_by_tag(MARK_TAG, &owner.default_name()).await.ok()?,
         };
         let last = marked.pop().filter(|it| marked.is_empty() && owner.owns_tagged(&it.tags))?;
-        Some(alone(last))
+        Some(Observed::alone(last))
     }
 
     async fn list(&self, by: ListedBy<'_>) -> Result<Vec<Observed>, Fault> {
@@ -129,7 +108,7 @@ impl Product for NetworkProduct {
             ListedBy::Tag(key, value) => self.api.find_by_tag(key, value).await?,
             ListedBy::Name(name) => self.api.find_by_name(name).await?,
         };
-        Ok(listed.into_iter().map(alone).collect())
+        Ok(listed.into_iter().map(Observed::alone).collect())
     }
 
     async fn complete(
@@ -215,9 +194,4 @@ impl Product for NetworkProduct {
         let api = self.api.on(write.priority.clone());
         perform::perform(perform::Apis { nlb: &api, ecs: &self.ecs }, write, operation, observed).await
     }
-}
-
-/// A load balancer of which nothing else was read yet.
-fn alone(instance: ObservedInstance) -> Observed {
-    Observed { instance: Some(instance), ..Observed::default() }
 }

@@ -22,21 +22,21 @@ use super::tolerance::{fails_alone, stale_list};
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::applied::{self, applied};
+use crate::plan::service::cloud::{CloudModel, Observed};
 use crate::plan::service::goal::Goal;
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::plan::service::model::GroupRef;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::Plan;
 
 /// One reconcile of one Service: the Service, and its cached state.
 #[derive(Debug)]
-pub(super) struct Case<O> {
+pub(super) struct Case<M: CloudModel> {
     pub(super) service: Arc<ServiceView>,
     pub(super) settings: Arc<ServiceSettings>,
     pub(super) handling: Handling,
-    pub(super) state: ServiceState<O>,
+    pub(super) state: ServiceState<M>,
     /// Problems of the Service. The event names them beside any other cause that keeps the Service out of sync.
     pub(super) problems: Vec<ServiceProblem>,
 }
@@ -64,9 +64,9 @@ enum Depth {
 
 /// The observed state of a load balancer.
 #[derive(Debug)]
-pub(super) struct Sighting<O> {
+pub(super) struct Sighting<M: CloudModel> {
     /// Shared with the cached state as long as both are equal.
-    pub(super) observed: Arc<O>,
+    pub(super) observed: Arc<Observed<M>>,
     /// When it was compared with the cloud.
     pub(super) read_at: Instant,
     /// When its server groups were read.
@@ -98,7 +98,7 @@ pub(super) enum Presence {
 pub(super) struct Prepared<P: Product> {
     pub(super) goal: Goal<P::Model>,
     pub(super) references: Option<References>,
-    pub(super) sighting: Sighting<P::Observed>,
+    pub(super) sighting: Sighting<P::Model>,
     pub(super) plan: Plan<P::Model>,
     /// Whether the difference is drift: the last comparison showed none.
     pub(super) is_drift: bool,
@@ -108,14 +108,14 @@ pub(super) struct Prepared<P: Product> {
     pub(super) lock: Option<OwnedMutexGuard<()>>,
 }
 
-type Seen<P> = (Sighting<<P as Product>::Observed>, Plan<<P as Product>::Model>);
+type Seen<P> = (Sighting<<P as Product>::Model>, Plan<<P as Product>::Model>);
 
 /// Reads what a plan needs.
 #[derive(Debug)]
 pub(super) struct Preparer<P: Product> {
     pub(super) product: P,
     pub(super) views: Views,
-    pub(super) states: States<P::Observed>,
+    pub(super) states: States<P::Model>,
     pub(super) drift: DriftSchedule,
     pub(super) account: AccountCheck,
     pub(super) resolver: Resolver,
@@ -124,7 +124,7 @@ pub(super) struct Preparer<P: Product> {
 
 impl<P: Product> Preparer<P> {
     /// The desired state of the Service.
-    pub(super) async fn wanted(&self, case: &mut Case<P::Observed>) -> Result<Wanted<P>, Halt> {
+    pub(super) async fn wanted(&self, case: &mut Case<P::Model>) -> Result<Wanted<P>, Halt> {
         let depth = self.depth(case);
         let (service, settings) = (&case.remembering(P::KIND.applied_key()), &case.settings);
         if case.handling.removes() {
@@ -145,7 +145,7 @@ impl<P: Product> Preparer<P> {
         Ok(Wanted { goal, references: Some(found), depth })
     }
 
-    fn depth(&self, case: &Case<P::Observed>) -> Depth {
+    fn depth(&self, case: &Case<P::Model>) -> Depth {
         let settings = &case.settings.service;
         match &case.state.cached.known {
             Some(known)
@@ -168,9 +168,9 @@ impl<P: Product> Preparer<P> {
     }
 
     /// The observed state, and the steps from it to the desired state.
-    pub(super) async fn prepare(&self, case: &mut Case<P::Observed>, wanted: Wanted<P>) -> Result<Prepared<P>, Halt> {
+    pub(super) async fn prepare(&self, case: &mut Case<P::Model>, wanted: Wanted<P>) -> Result<Prepared<P>, Halt> {
         let Wanted { mut goal, references, depth } = wanted;
-        let is_gone = |known: &Known<P::Observed>| known.is_last && known.observed.id().is_none();
+        let is_gone = |known: &Known<P::Model>| known.is_last && known.observed.id().is_none();
         let is_continued = case.state.cached.known.as_ref().is_some_and(|known| {
             let goes_on = known.is_recent() && known.is_last == case.handling.removes();
             goes_on && (is_gone(known) || self.is_under_way(case))
@@ -221,7 +221,7 @@ impl<P: Product> Preparer<P> {
     }
 
     /// Notes whose marks on a user's load balancer are of Services that no longer exist, and gives their names.
-    async fn note_vanished(&self, goal: &mut Goal<P::Model>, observed: &P::Observed) -> Vec<String> {
+    async fn note_vanished(&self, goal: &mut Goal<P::Model>, observed: &Observed<P::Model>) -> Vec<String> {
         let (mut vanished, mut names) = (Vec::new(), Vec::new());
         if goal.facts().named.is_some() {
             for (key, owner) in observed.other_owners(goal.facts().owner) {
@@ -238,14 +238,14 @@ impl<P: Product> Preparer<P> {
     }
 
     /// The steps between the two, without backends that the cloud refused.
-    fn diff(&self, case: &mut Case<P::Observed>, goal: &Goal<P::Model>, observed: &P::Observed) -> Plan<P::Model> {
+    fn diff(&self, case: &mut Case<P::Model>, goal: &Goal<P::Model>, observed: &Observed<P::Model>) -> Plan<P::Model> {
         let mut plan = match case.handling {
             Handling::ServeOn => goal.follow(observed),
             _ => goal.diff(observed),
         };
         if plan.steps.iter().any(|step| !step.operation.adds().is_empty()) {
             let suspects = self.states.refused_servers();
-            let stocked = stocked(goal.facts().groups, observed.groups());
+            let stocked = stocked(goal.facts().groups, &observed.groups);
             let budget = self.states.budget.left(&case.service.uid);
             case.state.cached.refusals.sort_out(&mut plan, &suspects, &stocked, budget);
         }
@@ -253,13 +253,13 @@ impl<P: Product> Preparer<P> {
     }
 
     /// Whether an earlier reconcile ended with a pending job.
-    fn is_under_way(&self, case: &Case<P::Observed>) -> bool {
-        case.state.cached.known.as_ref().is_some_and(|known| P::look_again(&known.observed).is_some())
+    fn is_under_way(&self, case: &Case<P::Model>) -> bool {
+        case.state.cached.known.as_ref().is_some_and(|known| P::Model::look_again(&known.observed).is_some())
     }
 
     /// Reads the status of pending jobs. Returns those that failed. The cached state is dropped then, and also where the cloud
     /// does not report a status.
-    async fn settle(&self, case: &mut Case<P::Observed>) -> Result<Vec<(String, Fault)>, Halt> {
+    async fn settle(&self, case: &mut Case<P::Model>) -> Result<Vec<(String, Fault)>, Halt> {
         if !self.is_under_way(case) {
             return Ok(Vec::new());
         }
@@ -272,7 +272,7 @@ impl<P: Product> Preparer<P> {
             let again = case.state.in_flight.replacement.suspect(&id, SECOND_SIGHTING);
             return Err(Halt::missing(&id, again));
         }
-        let under_way = P::look_again(&known.observed);
+        let under_way = P::Model::look_again(&known.observed);
         let holds = settled.failed.is_empty() && !settled.is_unknown;
         case.state.cached.known = holds.then_some(known);
         match under_way {
@@ -287,9 +287,9 @@ impl<P: Product> Preparer<P> {
     /// had to wait.
     async fn recall(
         &self,
-        case: &mut Case<P::Observed>,
+        case: &mut Case<P::Model>,
         goal: &Goal<P::Model>,
-        known: &Known<P::Observed>,
+        known: &Known<P::Model>,
         is_continued: bool,
     ) -> Result<Seen<P>, Halt> {
         let mut observed = known.observed.clone();
@@ -310,9 +310,9 @@ impl<P: Product> Preparer<P> {
     /// Reads everything that is cached again. `None` if that needs a search.
     async fn reread(
         &self,
-        case: &mut Case<P::Observed>,
+        case: &mut Case<P::Model>,
         goal: &Goal<P::Model>,
-        known: &Known<P::Observed>,
+        known: &Known<P::Model>,
     ) -> Result<Option<Seen<P>>, Halt> {
         let read_at = Instant::now();
         let read = self.product.reread(goal, &known.observed, &case.search(P::KIND, None)).await?;
@@ -330,9 +330,9 @@ impl<P: Product> Preparer<P> {
     /// proves one.
     async fn confirm(
         &self,
-        case: &mut Case<P::Observed>,
+        case: &mut Case<P::Model>,
         goal: &Goal<P::Model>,
-        known: &Known<P::Observed>,
+        known: &Known<P::Model>,
         groups: bool,
     ) -> Result<Option<Seen<P>>, Halt> {
         let read_at = Instant::now();
@@ -367,7 +367,7 @@ impl<P: Product> Preparer<P> {
     }
 
     /// Finds the load balancer and reads what the diff needs.
-    async fn read_whole(&self, case: &mut Case<P::Observed>, goal: &mut Goal<P::Model>) -> Result<Seen<P>, Halt> {
+    async fn read_whole(&self, case: &mut Case<P::Model>, goal: &mut Goal<P::Model>) -> Result<Seen<P>, Halt> {
         let read_at = Instant::now();
         let leaves = case.handling.removes();
         let is_first = !std::mem::replace(&mut case.state.in_flight.looked_for, true);
@@ -402,10 +402,10 @@ impl<P: Product> Preparer<P> {
 
     async fn find(
         &self,
-        case: &Case<P::Observed>,
+        case: &Case<P::Model>,
         goal: &mut Goal<P::Model>,
         due: Due<'_>,
-    ) -> Result<(P::Observed, Presence), Halt> {
+    ) -> Result<(Observed<P::Model>, Presence), Halt> {
         let leaves = case.handling.removes();
         let facts = goal.facts();
         let is_named = facts.named.is_some();
@@ -427,13 +427,13 @@ impl<P: Product> Preparer<P> {
             }
             // A named load balancer that no longer exists took everything of ours with it. It is not created again; that it is
             // missing is a problem beside the others of the Service.
-            Ok(Found::Absent { .. }) if is_named => Ok((P::Observed::default(), Presence::Absent { proven: leaves })),
+            Ok(Found::Absent { .. }) if is_named => Ok((Observed::default(), Presence::Absent { proven: leaves })),
             Ok(Found::Absent { proven }) => {
                 self.check_absence(case, proven).await?;
-                Ok((P::Observed::default(), Presence::Absent { proven }))
+                Ok((Observed::default(), Presence::Absent { proven }))
             }
             Ok(Found::Uncertain(Unfound::OfOtherService(_))) if leaves => {
-                Ok((P::Observed::default(), Presence::Absent { proven: false }))
+                Ok((Observed::default(), Presence::Absent { proven: false }))
             }
             Ok(Found::Uncertain(why)) => Err(why.into()),
             Err(fault) => Err(fault.into()),
@@ -441,7 +441,7 @@ impl<P: Product> Preparer<P> {
     }
 
     /// Whether the absence of a load balancer can be believed.
-    async fn check_absence(&self, case: &Case<P::Observed>, proven: bool) -> Result<(), Halt> {
+    async fn check_absence(&self, case: &Case<P::Model>, proven: bool) -> Result<(), Halt> {
         let service = &case.service;
         let forbidden = if case.handling.removes() {
             self.account.forbids_release(&self.views.nodes.store.all(), P::KIND.had_one(service)).await
@@ -455,9 +455,9 @@ impl<P: Product> Preparer<P> {
     }
 }
 
-impl<O> Sighting<O> {
+impl<M: CloudModel> Sighting<M> {
     /// The load balancer as it is remembered.
-    fn remembered(known: &Known<O>) -> Self {
+    fn remembered(known: &Known<M>) -> Self {
         Self {
             observed: known.observed.clone(),
             read_at: known.read_at,
@@ -469,15 +469,15 @@ impl<O> Sighting<O> {
     }
 }
 
-impl<O: ObservedModel> Case<O> {
+impl<M: CloudModel> Case<M> {
     /// Whether neither a server group nor a listener is there of a Service that was served by the load balancer, and was not
     /// for long enough that lists which lag behind would have shown them.
-    fn lacks_all_parts(&mut self, kind: LoadBalancerKind, facts: &Facts<'_>, observed: &O) -> bool {
+    fn lacks_all_parts(&mut self, kind: LoadBalancerKind, facts: &Facts<'_>, observed: &Observed<M>) -> bool {
         let owner = facts.owner;
         let has_groups = facts.groups.values().any(|wanted| matches!(wanted.group, GroupRef::Named(_)));
         let is_published = !self.service.ingress.is_empty() && Some(kind.label(&self.service)) == observed.id();
-        let shows_group = observed.groups().values().any(|group| owner.owns_group(&group.name));
-        let shows_none = observed.listeners().is_some_and(|all| {
+        let shows_group = observed.groups.values().any(|group| owner.owns_group(&group.name));
+        let shows_none = observed.listeners.as_ref().is_some_and(|all| {
             !shows_group && !all.values().any(|listener| owner.owns_listener(&listener.description))
         });
         let lacks_all = self.handling == Handling::Ensure && has_groups && is_published && shows_none;
@@ -485,7 +485,7 @@ impl<O: ObservedModel> Case<O> {
     }
 }
 
-impl<O> Case<O> {
+impl<M: CloudModel> Case<M> {
     /// The load balancer is due with so many others.
     fn due_with<'a>(&self, count: &'a (dyn Fn() -> usize + Send + Sync)) -> Due<'a> {
         Some(DueTogether { count, changed_at: self.state.in_flight.changed_at })

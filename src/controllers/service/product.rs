@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -20,28 +19,24 @@ use crate::fence::Permit;
 use crate::plan::digest;
 use crate::plan::inputs::NodeView;
 use crate::plan::service::applied::{self, Applied};
+use crate::plan::service::cloud::{Answer, CloudModel, Observed};
 use crate::plan::service::desired::{Desired, ProductModel};
 use crate::plan::service::goal::Goal;
 use crate::plan::service::group_diff::GroupModel;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::{DesiredGroup, ObservedGroup};
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::operation::Operation;
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::{ScopedProblems, ServiceProblem};
 use crate::plan::service::settings::ServiceOptions;
-use crate::plan::service::steps::{Plan, Step};
+use crate::plan::service::steps::Plan;
 use crate::plan::service::unready::UnreadyNodes;
 
 /// One load balancer product. Functions without `self` are pure.
 pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// What is planned without a look at the cloud.
-    type Model: GroupModel<Observed = Self::Observed>;
-    /// The observed state in the cloud.
-    type Observed: ObservedModel + Send + Sync;
-    /// What the cloud answers to a write.
-    type Answer: Send;
+    type Model: GroupModel;
 
     /// The controller's name in logs, metrics and plans.
     const CONTROLLER: &'static str;
@@ -55,49 +50,35 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         config.service.clone()
     }
 
-    /// Applies an operation that succeeded to the observed state.
-    fn apply(observed: &mut Self::Observed, operation: &Operation<Self::Model>, answer: &Self::Answer);
-
-    /// Whether a step has to wait for a pending job of the cloud.
-    fn must_wait(_observed: &Self::Observed, _step: &Step<Self::Model>) -> bool {
-        false
-    }
-
-    /// After what time to read the status of pending jobs of the cloud; `None` if there is none.
-    fn look_again(_observed: &Self::Observed) -> Option<Duration> {
-        None
-    }
-
-    /// A further label of the Service and its value; `None` as value if the label must be absent.
-    fn further_label(_observed: &Self::Observed) -> Option<(&'static str, Option<&str>)> {
-        None
-    }
-
     /// Reads one load balancer, without its parts. A list page may answer where several are `due`; a
     /// [`FaultKind::Gone`](crate::alibaba::FaultKind::Gone) fault proves that it does not exist.
-    fn read(&self, owner: &Owner, id: &str, due: Due<'_>)
-    -> impl Future<Output = Result<Self::Observed, Fault>> + Send;
+    fn read(
+        &self,
+        owner: &Owner,
+        id: &str,
+        due: Due<'_>,
+    ) -> impl Future<Output = Result<Observed<Self::Model>, Fault>> + Send;
 
     /// The load balancer of a Service that leaves, if lists show it as the only one with the mark of the Service.
-    fn last_marked(&self, _owner: &Owner, _due: Due<'_>) -> impl Future<Output = Option<Self::Observed>> + Send {
+    fn last_marked(&self, _owner: &Owner, _due: Due<'_>) -> impl Future<Output = Option<Observed<Self::Model>>> + Send {
         async { None }
     }
 
     /// Lists load balancers, without their parts.
-    fn list(&self, by: ListedBy<'_>) -> impl Future<Output = Result<Vec<Self::Observed>, Fault>> + Send;
+    fn list(&self, by: ListedBy<'_>) -> impl Future<Output = Result<Vec<Observed<Self::Model>>, Fault>> + Send;
 
     /// Reads the parts that a diff needs and that were not read yet. With `known`, it copies from there the parts that no list
     /// shows. A failed read does not affect the others.
     fn complete(
         &self,
         goal: &Goal<Self::Model>,
-        observed: &mut Self::Observed,
-        known: Option<&Self::Observed>,
+        observed: &mut Observed<Self::Model>,
+        known: Option<&Observed<Self::Model>>,
         search: &Search<'_>,
     ) -> impl Future<Output = Result<Completed, Fault>> + Send;
 
     /// Reads the status of pending jobs of the cloud.
-    fn settle(&self, _observed: &mut Self::Observed) -> impl Future<Output = Result<Settled, Fault>> + Send {
+    fn settle(&self, _observed: &mut Observed<Self::Model>) -> impl Future<Output = Result<Settled, Fault>> + Send {
         async { Ok(Settled::default()) }
     }
 
@@ -106,9 +87,9 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     fn reread(
         &self,
         _goal: &Goal<Self::Model>,
-        _known: &Self::Observed,
+        _known: &Observed<Self::Model>,
         _search: &Search<'_>,
-    ) -> impl Future<Output = Result<Option<Self::Observed>, Fault>> + Send {
+    ) -> impl Future<Output = Result<Option<Observed<Self::Model>>, Fault>> + Send {
         async { Ok(None) }
     }
 
@@ -116,7 +97,7 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     fn refresh(
         &self,
         goal: &Goal<Self::Model>,
-        observed: &mut Self::Observed,
+        observed: &mut Observed<Self::Model>,
         plan: &Plan<Self::Model>,
         search: &Search<'_>,
     ) -> impl Future<Output = Result<(), Fault>> + Send;
@@ -144,8 +125,8 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         &self,
         write: &Write<'_>,
         operation: &Operation<Self::Model>,
-        observed: &Self::Observed,
-    ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
+        observed: &Observed<Self::Model>,
+    ) -> impl Future<Output = Result<Answer, Fault>> + Send;
 }
 
 /// By what load balancers are listed.
@@ -243,14 +224,14 @@ impl<'a> Facts<'a> {
 
     /// What was `applied` and is there still: what is asked for, what keeps ranges, and server groups of users that hold
     /// backends of ours.
-    pub(crate) fn still_applied(&self, applied: &Applied, observed: &impl ObservedModel) -> Applied {
+    pub(crate) fn still_applied(&self, applied: &Applied, observed: &Observed<impl CloudModel>) -> Applied {
         let is_ours = |group: &ObservedGroup| {
             let mut members = group.members().iter();
             group.backends.is_none() || members.any(|backend| self.owner.owns_backend(&backend.description))
         };
         let held = applied.iter().filter(|item| match item.as_str() {
             applied::SOURCE_RANGES => observed.may_keep_ranges(self.owner),
-            item => observed.groups().get(item).is_some_and(is_ours),
+            item => observed.groups.get(item).is_some_and(is_ours),
         });
         held.chain(self.applies).cloned().collect()
     }

@@ -54,7 +54,7 @@ impl References {
         &self,
         service: &ServiceView,
         settings: &ServiceSettings,
-        state: &ServiceState<P::Observed>,
+        state: &ServiceState<P::Model>,
     ) -> Goal<P::Model> {
         let enis = self.interfaces.iter().map(|(ip, (_, interface))| (*ip, interface.clone())).collect();
         let Self { nodes, endpoints, vpc_cidrs, .. } = self;

@@ -20,8 +20,8 @@ use crate::alibaba::Tickets;
 use crate::plan::digest;
 use crate::plan::inputs::{Ingress, ObjectKey, ServiceView, SyncCondition};
 use crate::plan::service::applied::Applied;
+use crate::plan::service::cloud::{CloudModel, Observed};
 use crate::plan::service::model::Backend;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::unready::UnreadyNodes;
 use crate::telemetry::alarms::{Alarms, ObjectReport, ObjectTrouble, named};
 
@@ -47,22 +47,22 @@ pub(super) type Interfaces = BTreeMap<IpAddr, (u64, String)>;
 
 /// The cached state of one Service. `O` is the observed state of its product.
 #[derive(Clone, Debug)]
-pub(super) struct ServiceState<O> {
+pub(super) struct ServiceState<M: CloudModel> {
     /// An object of the same name with another uid is another Service.
     uid: String,
     /// The Service as it was at the last reconcile, and whether it asked for a load balancer.
     seen: Option<(Arc<ServiceView>, bool)>,
     began: Instant,
-    pub(super) cached: Cached<O>,
+    pub(super) cached: Cached<M>,
     pub(super) in_flight: InFlight,
     pub(super) told: Told,
 }
 
 /// What was read and learned. A run without it costs calls.
 #[derive(Clone, Debug)]
-pub(super) struct Cached<O> {
+pub(super) struct Cached<M: CloudModel> {
     /// The load balancer, as of the last reconcile whose outcome can be relied on.
-    pub(super) known: Option<Known<O>>,
+    pub(super) known: Option<Known<M>>,
     /// Whether the user has changed the Service since the last comparison with the cloud.
     pub(super) edited: bool,
     /// Backends that the cloud refused.
@@ -107,8 +107,8 @@ pub(super) struct InFlight {
 
 /// A load balancer as it was observed, moved forward by what was done since.
 #[derive(Clone, Debug)]
-pub(super) struct Known<O> {
-    pub(super) observed: Arc<O>,
+pub(super) struct Known<M: CloudModel> {
+    pub(super) observed: Arc<Observed<M>>,
     /// When it was compared with the cloud.
     pub(super) read_at: Instant,
     /// When its server groups were read.
@@ -125,7 +125,7 @@ pub(super) struct Known<O> {
 /// How long a plan that waits for jobs is continued: after that, its state is read again.
 const ONE_RUN: Duration = Duration::from_secs(180);
 
-impl<O> Known<O> {
+impl<M: CloudModel> Known<M> {
     /// Whether it was compared with the cloud so recently that a plan which waited since can continue from it.
     pub(super) fn is_recent(&self) -> bool {
         self.read_at.elapsed() < ONE_RUN
@@ -206,7 +206,7 @@ impl Replacement {
     }
 }
 
-impl<O> ServiceState<O> {
+impl<M: CloudModel> ServiceState<M> {
     pub(super) fn new(uid: &str) -> Self {
         let cached = Cached {
             known: None,
@@ -310,17 +310,17 @@ fn same_spec(before: &ServiceView, now: &ServiceView) -> bool {
 
 /// The states of all Services of one product.
 #[derive(Debug)]
-pub(super) struct States<O> {
+pub(super) struct States<M: CloudModel> {
     controller: &'static str,
-    kept: Mutex<KeptStates<O>>,
+    kept: Mutex<KeptStates<M>>,
     alarms: Alarms,
     vanished: Vanished,
     pub(super) budget: RefusalBudget,
 }
 
 #[derive(Debug)]
-struct KeptStates<O> {
-    by_service: HashMap<ObjectKey, Box<ServiceState<O>>>,
+struct KeptStates<M: CloudModel> {
+    by_service: HashMap<ObjectKey, Box<ServiceState<M>>>,
     /// Services that changed before their load balancer was known.
     ahead: BTreeSet<ObjectKey>,
     totals: StateTotals,
@@ -340,7 +340,7 @@ struct StateTotals {
 }
 
 impl StateTotals {
-    fn add<O>(&mut self, state: &ServiceState<O>) {
+    fn add<M: CloudModel>(&mut self, state: &ServiceState<M>) {
         self.known += usize::from(state.cached.known.is_some());
         self.unlisted_reads += state.cached.known.as_ref().map_or(0, |known| known.unlisted_reads);
         for server in state.cached.refusals.servers() {
@@ -348,7 +348,7 @@ impl StateTotals {
         }
     }
 
-    fn remove<O>(&mut self, state: &ServiceState<O>) {
+    fn remove<M: CloudModel>(&mut self, state: &ServiceState<M>) {
         self.known -= usize::from(state.cached.known.is_some());
         self.unlisted_reads -= state.cached.known.as_ref().map_or(0, |known| known.unlisted_reads);
         for server in state.cached.refusals.servers() {
@@ -373,7 +373,7 @@ impl StateTotals {
     }
 }
 
-impl<O: Clone> States<O> {
+impl<M: CloudModel> States<M> {
     /// Starts empty. Raises `alarms` for what is withheld, and notifies `vanished` when a Service disappears that still had a
     /// load balancer.
     pub(super) fn new(controller: &'static str, alarms: Alarms, vanished: Vanished) -> Self {
@@ -386,7 +386,7 @@ impl<O: Clone> States<O> {
     }
 
     /// The cached state of the Service with this UID.
-    pub(super) fn read(&self, key: &ObjectKey, uid: &str) -> ServiceState<O> {
+    pub(super) fn read(&self, key: &ObjectKey, uid: &str) -> ServiceState<M> {
         let remembered = self.kept.lock().by_service.get(key).map(|state| (**state).clone());
         match remembered {
             Some(state) if state.uid == uid => state,
@@ -400,7 +400,7 @@ impl<O: Clone> States<O> {
     }
 
     /// Replaces the cached state of the Service.
-    pub(super) fn replace(&self, key: &ObjectKey, state: ServiceState<O>) {
+    pub(super) fn replace(&self, key: &ObjectKey, state: ServiceState<M>) {
         self.change(key, Some(state));
     }
 
@@ -430,7 +430,7 @@ impl<O: Clone> States<O> {
         self.kept.lock().by_service.get(key).map(|state| state.uid.clone())
     }
 
-    fn change(&self, key: &ObjectKey, state: Option<ServiceState<O>>) -> Option<ServiceState<O>> {
+    fn change(&self, key: &ObjectKey, state: Option<ServiceState<M>>) -> Option<ServiceState<M>> {
         let mut kept = self.kept.lock();
         let KeptStates { by_service, ahead, totals } = &mut *kept;
         if state.as_ref().is_none_or(|state| state.cached.known.is_some()) {
@@ -497,10 +497,7 @@ impl<O: Clone> States<O> {
     }
 
     /// Of the servers of these backends, those that are in a server group of any of a hundred Services.
-    pub(super) fn members_among(&self, backends: &[Backend]) -> BTreeSet<Arc<str>>
-    where
-        O: ObservedModel,
-    {
+    pub(super) fn members_among(&self, backends: &[Backend]) -> BTreeSet<Arc<str>> {
         let asked: HashSet<&Arc<str>> = backends.iter().map(|backend| &backend.key.server_id).collect();
         let kept = self.kept.lock();
         let known = kept.by_service.values().filter_map(|state| state.cached.known.as_ref()).take(SOME);
@@ -524,11 +521,16 @@ mod tests {
     use super::*;
     use crate::alibaba::{Fault, FaultKind};
     use crate::controllers::service::refusals::RefusedCall;
+    use crate::plan::clb::desired::ClassicModel;
     use crate::plan::inputs::{Ingress, ServiceType};
     use crate::plan::service::applied;
     use crate::plan::service::model::{Backend, BackendKey};
 
-    fn state_after(before: &ServiceView, now: &ServiceView, needed: bool) -> (ServiceState<()>, Option<&'static str>) {
+    fn state_after(
+        before: &ServiceView,
+        now: &ServiceView,
+        needed: bool,
+    ) -> (ServiceState<ClassicModel>, Option<&'static str>) {
         let mut state = ServiceState::new("uid");
         assert_eq!(state.see(&Arc::new(before.clone()), needed), None, "there was nothing before");
         let reason = state.see(&Arc::new(now.clone()), needed);
@@ -572,7 +574,7 @@ mod tests {
 
     #[test]
     fn another_service_of_the_same_name_inherits_nothing() {
-        let states: States<()> = States::new("service", Alarms::default(), Vanished::default());
+        let states: States<ClassicModel> = States::new("service", Alarms::default(), Vanished::default());
         let key = ObjectKey::new("shop", "web");
         let mut state = states.read(&key, "one");
         state.told.unanswered = true;
@@ -586,7 +588,7 @@ mod tests {
     #[test]
     fn an_alarm_stands_while_any_service_withholds_something() {
         let alarms = Alarms::default();
-        let states: States<()> = States::new("service", alarms.clone(), Vanished::default());
+        let states: States<ClassicModel> = States::new("service", alarms.clone(), Vanished::default());
         let key = ObjectKey::new("shop", "web");
         let mut state = states.read(&key, "one");
         state.withhold(BACKENDS_WITHHELD, Some("no node is ready"));
@@ -599,9 +601,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn totals_move_with_each_service() {
-        let states: States<()> = States::new("service", Alarms::default(), Vanished::default());
+        let states: States<ClassicModel> = States::new("service", Alarms::default(), Vanished::default());
         let (one, other) = (ObjectKey::new("shop", "web"), ObjectKey::new("shop", "api"));
-        let (observed, now) = (Arc::new(()), Instant::now());
+        let (observed, now) = (Arc::default(), Instant::now());
         let known = Known {
             observed,
             read_at: now,

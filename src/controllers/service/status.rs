@@ -12,6 +12,7 @@ use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault, is_new
 use crate::fence::{Fence, WRITE_TIME};
 use crate::plan::inputs::{Ingress, IngressDetails, ObjectKey, ServiceView};
 use crate::plan::service::applied::{self, Applied};
+use crate::plan::service::cloud::Observed;
 use crate::plan::service::goal::Goal;
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::plan::service::ownership::RESTORED;
@@ -34,7 +35,7 @@ impl WriteBack {
     pub(super) fn of<P: Product>(
         cluster: &Cluster,
         service: &ServiceView,
-        (goal, observed): (&Goal<P::Model>, &P::Observed),
+        (goal, observed): (&Goal<P::Model>, &Observed<P::Model>),
         elastic: &[String],
     ) -> Self {
         let ingress = goal.ingress(observed, elastic);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::interner::Interner;
+use crate::plan::service::cloud::{CloudModel, Observed};
 use crate::plan::service::model::Backend;
-use crate::plan::service::observed::ObservedModel;
 
 /// Texts that load balancers have in common.
 #[derive(Debug, Default)]
@@ -14,13 +14,13 @@ pub(super) struct BackendTexts(Mutex<Interner>);
 
 impl BackendTexts {
     /// Gives its backends the copies that other load balancers have, before the observed state is cached.
-    pub(super) fn share(&self, observed: &mut Arc<impl ObservedModel>) {
+    pub(super) fn share(&self, observed: &mut Arc<Observed<impl CloudModel>>) {
         let mut texts = self.0.lock();
         let shared = |it: &Backend| texts.has(&it.key.server_id) && texts.has(&it.description);
-        if observed.groups().values().all(|group| group.members().iter().all(shared)) {
+        if observed.groups.values().all(|group| group.members().iter().all(shared)) {
             return;
         }
-        let groups = Arc::make_mut(observed).groups_mut();
+        let groups = Arc::make_mut(observed).groups.iter_mut().map(|(_, group)| group);
         for backends in groups.filter_map(|group| group.backends.as_mut()) {
             for backend in Arc::make_mut(backends).iter_mut() {
                 backend.key.server_id = texts.one(backend.key.server_id.clone());

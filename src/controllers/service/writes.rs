@@ -3,8 +3,8 @@
 use std::fmt::Display;
 
 use crate::alibaba::{Fault, FaultKind};
+use crate::plan::service::cloud::{CloudModel, Observed};
 use crate::plan::service::model::GroupRef;
-use crate::plan::service::observed::ObservedModel;
 
 /// A write needs a part that a write before it was to make.
 pub(super) fn missing(part: impl Display) -> Fault {
@@ -12,12 +12,12 @@ pub(super) fn missing(part: impl Display) -> Fault {
 }
 
 /// The id of the load balancer.
-pub(super) fn load_balancer_id(observed: &impl ObservedModel) -> Result<&str, Fault> {
+pub(super) fn load_balancer_id(observed: &Observed<impl CloudModel>) -> Result<&str, Fault> {
     observed.id().ok_or_else(|| missing("the load balancer"))
 }
 
 /// The id of a server group.
-pub(super) fn group_id<'a>(observed: &'a impl ObservedModel, group: &'a GroupRef) -> Result<&'a str, Fault> {
+pub(super) fn group_id<'a>(observed: &'a Observed<impl CloudModel>, group: &'a GroupRef) -> Result<&'a str, Fault> {
     match group {
         GroupRef::Id(id) => Ok(id),
         GroupRef::Named(name) => observed.group_id(group).ok_or_else(|| missing(format!("server group {name}"))),

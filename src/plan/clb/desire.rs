@@ -48,7 +48,6 @@ impl ProductModel for ClassicModel {
     type Instance = DesiredInstance;
     type Access = DesiredAccess;
     type Extra = ClassicExtra;
-    type Observed = Observed;
 
     fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
         Owner::of(service, settings)

@@ -5,7 +5,6 @@ use super::diff::access_list;
 use super::diff::instance::charge_differs;
 use super::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use super::observed::{Observed, ObservedInstance, PendingCharge};
-use crate::plan::service::observed::ObservedModel;
 
 /// What must still be read before a diff means anything. Groups' names come first; see [`Observed::groups`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,13 +9,12 @@ use super::desired::ClassicModel;
 use super::model::{InstanceField, InstanceFields, ListenerKey};
 use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::cloud::{self, ObservedInstanceModel};
-use crate::plan::service::observed::{self};
 use crate::plan::service::orphans::TaggedInstance;
 
 /// Everything that planning needs to know of one load balancer.
 pub type Observed = cloud::Observed<ClassicModel>;
 /// A listener.
-pub type ObservedListener = observed::ObservedListener<ClassicModel>;
+pub type ObservedListener = cloud::ObservedListener<ClassicModel>;
 
 /// What only classic load balancers have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -33,7 +33,6 @@ impl ProductModel for NetworkModel {
     type Instance = DesiredInstance;
     type Access = DesiredAccess;
     type Extra = NetworkExtra;
-    type Observed = Observed;
 
     fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
         Owner::of_network_load_balancer(service, settings)

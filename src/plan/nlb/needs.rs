@@ -7,7 +7,6 @@ use super::model::{ListenerKey, Protocol};
 use super::observed::Observed;
 use crate::plan::service::applied;
 use crate::plan::service::model::GroupRef;
-use crate::plan::service::observed::ObservedModel;
 
 /// What must still be read before a diff means anything. Groups' names come first; see [`Observed::groups`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

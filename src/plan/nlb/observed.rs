@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use litemap::LiteMap;
 
@@ -12,19 +13,19 @@ use super::model::{
 };
 use super::operation::{Operation, Own, Step};
 use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::{self, Answer, CloudModel, ObservedInstanceModel};
+use crate::plan::service::cloud::{self, Answer, CloudModel, Listeners, ObservedInstanceModel};
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::{Backend, GroupRef, ObservedGroup};
-use crate::plan::service::observed::{self, Listeners, ObservedModel};
 use crate::plan::service::operation::Part;
 use crate::plan::service::orphans::TaggedInstance;
+use crate::plan::service::ownership::LABEL_SECURITY_GROUP;
 use crate::plan::service::steps::Target;
 
 /// Everything that planning needs to know of one load balancer. Its server groups are those with the mark of the Service, and
 /// those that it names.
 pub type Observed = cloud::Observed<NetworkModel>;
 /// A listener.
-pub type ObservedListener = observed::ObservedListener<NetworkModel>;
+pub type ObservedListener = cloud::ObservedListener<NetworkModel>;
 
 /// What only network load balancers have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -243,6 +244,21 @@ impl Observed {
     }
 }
 
+/// How long making a load balancer takes at least, and whatever another program does.
+const LONG: Duration = Duration::from_secs(5);
+/// How long changes of a load balancer take.
+const INSTANCE: Duration = Duration::from_secs(3);
+/// How long changes of a listener take.
+const LISTENER: Duration = Duration::from_secs(2);
+/// How long changes of a server group and its backends take at most, as a rule.
+const GROUP: Duration = Duration::from_millis(1200);
+/// How long the quickest additions take: a pod that moves leaves its group when the job that added its successor has ended.
+const QUICKEST: Duration = Duration::from_millis(500);
+/// Looks after which a job takes longer than usual, so that each further look waits a step longer.
+const USUAL_LOOKS: u32 = 4;
+/// The longest time between two looks.
+const LONGEST: Duration = Duration::from_secs(60);
+
 impl CloudModel for NetworkModel {
     const NEW_ARE_STOPPED: bool = false;
     const RUNNING: &'static str = "Running";
@@ -312,6 +328,32 @@ impl CloudModel for NetworkModel {
     fn named_parts(parts: &ObservedParts) -> Vec<(&str, &str)> {
         let all = parts.security_groups.iter().flatten();
         all.map(|group| (group.id.as_str(), group.name.as_str())).collect()
+    }
+
+    fn must_wait(observed: &Observed, step: &Step) -> bool {
+        observed.must_wait(step)
+    }
+
+    fn further_label(observed: &Observed) -> Option<(&'static str, Option<&str>)> {
+        let groups = observed.security_groups.as_ref()?;
+        Some((LABEL_SECURITY_GROUP, groups.first().map(|group| group.id.as_str())))
+    }
+
+    /// In what time the first of the jobs is likely done. Of a job that lasts, looks become less frequent.
+    fn look_again(observed: &Observed) -> Option<Duration> {
+        let time = |(target, job): (&Target, &Job)| {
+            let first = match target {
+                _ if job.id.is_empty() => LONG,
+                // How long it takes varies, and label and finalizer of its Service wait for it.
+                Target::LoadBalancer if job.deletes => LONG.min(GROUP * (1 << job.looks.min(2))),
+                Target::Group(_) if job.looks < 2 && !job.adds.is_empty() => QUICKEST,
+                Target::Group(_) => GROUP,
+                Target::Listener(_) | Target::FormerListener(_) => LISTENER,
+                Target::LoadBalancer | Target::Attribute(_) | Target::AccessList => INSTANCE,
+            };
+            LONGEST.min(first * (1 + job.looks / USUAL_LOOKS))
+        };
+        observed.jobs.iter().map(time).min()
     }
 }
 
@@ -411,5 +453,26 @@ fn change_instance(instance: &mut ObservedInstance, own: &Own) {
             instance.fields.insert(InstanceField::BandwidthPackage, String::new());
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_lasts_is_looked_at_less_and_less_often_and_at_least_every_minute() {
+        for (target, id) in [(Target::LoadBalancer, ""), (Target::LoadBalancer, "job-1"), (Target::AccessList, "job-2")]
+        {
+            let after = |looks| {
+                let job = Job { id: id.to_owned(), looks, ..Job::default() };
+                let mut observed = Observed::default();
+                observed.jobs.insert(target.clone(), job);
+                NetworkModel::look_again(&observed).unwrap()
+            };
+            assert_eq!(after(0), after(USUAL_LOOKS - 1), "a usual job ends in this time");
+            assert!(after(USUAL_LOOKS) > after(0) && after(40) > after(20), "{target:?}");
+            assert_eq!(after(10_000), LONGEST);
+        }
     }
 }

@@ -10,14 +10,13 @@ use super::needs::{MissingReads, groups_of_users};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Own, Plan};
 use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::ObservedInstanceModel;
+use crate::plan::service::cloud::ObservedInstanceModel as _;
 use crate::plan::service::goal::Goal;
 use crate::plan::service::groups::still_used;
 use crate::plan::service::groups::{BackendPlanner, GroupReferences};
 use crate::plan::service::handling::Departure;
 use crate::plan::service::instance_diff::{Fate, marks_on};
 use crate::plan::service::management::MARKS;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::steps::Target;
 

@@ -1,29 +1,30 @@
 //! One load balancer and its parts as the cloud holds them, and what steps do to them, whatever the product.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use litemap::LiteMap;
 
-use super::desired::ProductModel;
 use super::group_operation::GroupOperation;
 use super::model::{GroupRef, ObservedGroup};
-use super::observed::{Listeners, ObservedListener, ObservedModel};
-use super::operation::{ListenerFields, Operation};
+use super::operation::{ListenerFields, Operation, OperationModel};
 use super::orphans::TaggedInstance;
-use super::ownership::Owner;
+use super::ownership::{Owner, is_mark};
+use super::steps::Step;
+use crate::plan::inputs::ObjectKey;
 
 /// What a product brings to what is observed of its load balancers.
-pub trait CloudModel: ProductModel<Observed = Observed<Self>> {
+pub trait CloudModel: OperationModel {
     /// Whether a new listener must be started. Where it starts by itself, one that is stopped is started before it changes.
     const NEW_ARE_STOPPED: bool;
     /// The status of a listener that takes traffic.
     const RUNNING: &'static str;
     /// The load balancer itself.
-    type Found: ObservedInstanceModel;
+    type Found: ObservedInstanceModel + Send + Sync;
     /// What only this product has besides.
-    type Parts: Clone + Debug + Default + Eq;
+    type Parts: Clone + Debug + Default + Eq + Send + Sync;
 
     /// What is there once the cloud has made a load balancer.
     fn made(wanted: &Self::Creation, answer: &Answer) -> Self::Found;
@@ -43,7 +44,7 @@ pub trait CloudModel: ProductModel<Observed = Observed<Self>> {
         fields
     }
 
-    /// See [`ObservedModel::may_keep_ranges`].
+    /// See [`Observed::may_keep_ranges`].
     fn may_keep_ranges(_parts: &Self::Parts, _owner: &Owner) -> bool {
         false
     }
@@ -51,6 +52,21 @@ pub trait CloudModel: ProductModel<Observed = Observed<Self>> {
     /// What can be made twice besides server groups and listeners: ids with names.
     fn named_parts(_parts: &Self::Parts) -> Vec<(&str, &str)> {
         Vec::new()
+    }
+
+    /// Whether a step has to wait for a pending job of the cloud.
+    fn must_wait(_observed: &Observed<Self>, _step: &Step<Self>) -> bool {
+        false
+    }
+
+    /// After what time to read the status of pending jobs of the cloud; `None` if there is none.
+    fn look_again(_observed: &Observed<Self>) -> Option<Duration> {
+        None
+    }
+
+    /// A further label of the Service and its value; `None` as value if the label must be absent.
+    fn further_label(_observed: &Observed<Self>) -> Option<(&'static str, Option<&str>)> {
+        None
     }
 }
 
@@ -99,34 +115,24 @@ impl<M: CloudModel> DerefMut for Observed<M> {
     }
 }
 
-impl<M: CloudModel> ObservedModel for Observed<M> {
-    type Model = M;
+impl<M: CloudModel> Observed<M> {
+    /// A load balancer of which nothing else was read yet.
+    pub fn alone(instance: M::Found) -> Self {
+        Self { instance: Some(instance), ..Self::default() }
+    }
 
-    fn tagged(&self) -> Option<TaggedInstance<'_>> {
+    /// What tells whose the load balancer is; `None` if there is none.
+    pub fn tagged(&self) -> Option<TaggedInstance<'_>> {
         self.instance.as_ref().map(M::Found::tagged)
     }
 
-    fn groups(&self) -> &LiteMap<String, ObservedGroup> {
-        &self.groups
+    /// The id of the load balancer; `None` if there is none.
+    pub fn id(&self) -> Option<&str> {
+        self.tagged().map(|instance| instance.id)
     }
 
-    fn groups_mut(&mut self) -> impl Iterator<Item = &mut ObservedGroup> {
-        self.groups.iter_mut().map(|(_, group)| group)
-    }
-
-    fn unlisted(&self) -> &BTreeSet<String> {
-        &self.unlisted
-    }
-
-    fn groups_unread(&self) -> bool {
-        self.groups_unread
-    }
-
-    fn listeners(&self) -> Option<&Listeners<M>> {
-        self.listeners.as_ref()
-    }
-
-    fn group_id(&self, group: &GroupRef) -> Option<&str> {
+    /// The id of a group; of several with the same name, the one that is meant.
+    pub fn group_id(&self, group: &GroupRef) -> Option<&str> {
         let by_id = |wanted: &String| self.groups.keys().find(|id| *id == wanted);
         let by_name = |name: &str| self.groups.iter().find(|(_, group)| group.name == name).map(|(id, _)| id);
         let found = match group {
@@ -136,17 +142,49 @@ impl<M: CloudModel> ObservedModel for Observed<M> {
         found.map(String::as_str)
     }
 
-    fn may_keep_ranges(&self, owner: &Owner) -> bool {
+    /// Whether something beside groups and listeners may still keep source ranges for this owner.
+    pub fn may_keep_ranges(&self, owner: &Owner) -> bool {
         M::may_keep_ranges(&self.parts, owner)
     }
 
-    fn named_parts(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// What can be made twice when an answer is lost, besides listeners: ids with names.
+    pub fn named_parts(&self) -> impl Iterator<Item = (&str, &str)> {
         let groups = self.groups.iter().map(|(id, group)| (id.as_str(), group.name.as_str()));
         groups.chain(M::named_parts(&self.parts))
     }
-}
 
-impl<M: CloudModel> Observed<M> {
+    /// Whether a listener sends traffic to the group.
+    pub fn serves(&self, group: &GroupRef) -> bool {
+        let Some(id) = self.group_id(group) else { return false };
+        self.listeners.iter().flatten().any(|(_, listener)| listener.group_id == id)
+    }
+
+    /// Whether a listener of this owner takes traffic.
+    pub fn has_running_listener(&self, owner: &Owner) -> bool {
+        self.listeners.iter().flatten().any(|(_, it)| it.runs() && owner.owns_listener(&it.description))
+    }
+
+    /// Ids of the server groups that listeners of this owner name.
+    pub fn groups_of_listeners(&self, owner: &Owner) -> BTreeSet<String> {
+        let ours = self.listeners.iter().flatten().filter(|(_, it)| owner.owns_listener(&it.description));
+        ours.map(|(_, listener)| listener.group_id.clone()).filter(|id| !id.is_empty()).collect()
+    }
+
+    /// Ids of the server groups whose backends decide something and were not read: those of this owner, and those `of_users`.
+    pub fn groups_to_read(&self, owner: &Owner, of_users: bool) -> Vec<String> {
+        let decides = |group: &ObservedGroup| owner.owns_group(&group.name) || (of_users && !is_mark(&group.name));
+        let unread = self.groups.iter().filter(|(_, group)| group.backends.is_none() && decides(group));
+        unread.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Other Services of this cluster that marks of listeners and server groups name.
+    pub fn other_owners(&self, owner: &Owner) -> BTreeMap<ObjectKey, Owner> {
+        let listeners = self.listeners.iter().flatten().map(|(_, listener)| listener.description.as_str());
+        let marks = listeners.chain(self.groups.values().map(|group| group.name.as_str()));
+        let owners = marks.filter_map(|mark| owner.other_in_mark(mark));
+        owners.map(|other| (ObjectKey::new(&other.namespace, &other.service), other)).collect()
+    }
+
     /// Moves the state forward as the cloud does when an operation succeeds.
     pub fn apply(&mut self, operation: &Operation<M>, answer: &Answer) {
         let id_of = |group: &GroupRef| self.group_id(group).map(str::to_owned);
@@ -228,4 +266,31 @@ pub struct Answer {
     pub job: String,
     /// The request's id, for support tickets.
     pub request_id: String,
+}
+
+/// Listeners of a load balancer.
+pub type Listeners<M> = LiteMap<<M as OperationModel>::ListenerKey, Box<ObservedListener<M>>>;
+
+/// A listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedListener<M: OperationModel> {
+    /// `lsn-...`; empty where the load balancer and the port identify it.
+    pub id: String,
+    /// Its description: the ownership mark, if it is ours.
+    pub description: String,
+    /// Such as `running` and `stopped`, in capitals or not; empty if it was not read.
+    pub status: String,
+    /// Id of its server group, empty if none.
+    pub group_id: String,
+    /// All attributes that the API reported.
+    pub fields: ListenerFields<M>,
+    /// Certificates besides the default one; `None` if they were not read.
+    pub certificates: Option<M::HeldCertificates>,
+}
+
+impl<M: OperationModel> ObservedListener<M> {
+    /// Whether it takes traffic, as far as its status was read.
+    pub(crate) fn runs(&self) -> bool {
+        self.status.is_empty() || self.status.eq_ignore_ascii_case("running")
+    }
 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use super::annotations::{AnnotationName, Annotations};
 use super::applied::Applied;
 use super::backends::{AddressFamily, BackendMode, BackendRules, BackendSources, Inputs};
+use super::cloud::{CloudModel, Observed};
 use super::handling::Departure;
 use super::management::ManagementLevel;
 use super::model::{Backend, BackendKey, BackendKind, DesiredBackends, DesiredGroup, GroupRef, NodeBackends};
-use super::observed::ObservedModel;
 use super::operation::{ListenerFields, OperationModel};
 use super::ownership::Owner;
 use super::problem::{ProblemScope, ScopedProblems, ServiceProblem};
@@ -22,7 +22,7 @@ use crate::plan::inputs::{Endpoint, EndpointsView, Ingress, ServicePort, Service
 use crate::plan::setting::Otherwise;
 
 /// What a product brings, so that what all products do is written once.
-pub trait ProductModel: OperationModel<ListenerKey: Into<Target>> {
+pub trait ProductModel: CloudModel<ListenerKey: Into<Target>> {
     /// The annotation that remembers what was [applied](super::applied).
     const APPLIED: &'static str;
     /// Annotations that decide about server groups, besides those that name them.
@@ -35,8 +35,6 @@ pub trait ProductModel: OperationModel<ListenerKey: Into<Target>> {
     type Access: Clone + Debug + Send + Sync;
     /// What only this product has.
     type Extra: Clone + Debug + Send + Sync;
-    /// What the cloud has.
-    type Observed: ObservedModel<Model = Self>;
 
     /// Who asks.
     fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner;
@@ -84,13 +82,13 @@ pub trait ProductModel: OperationModel<ListenerKey: Into<Target>> {
     ) -> Vec<Otherwise<Self::Name>>;
 
     /// What the load balancer has, as annotations would say it.
-    fn found(observed: &Self::Observed) -> Vec<(Self::Name, String)>;
+    fn found(observed: &Observed<Self>) -> Vec<(Self::Name, String)>;
 
     /// The steps to the desired state.
-    fn diff(desired: &Desired<Self>, observed: &Self::Observed) -> Plan<Self>;
+    fn diff(desired: &Desired<Self>, observed: &Observed<Self>) -> Plan<Self>;
 
     /// The steps after which nothing of the Service is left.
-    fn teardown(removal: &Removal, observed: &Self::Observed) -> Plan<Self>;
+    fn teardown(removal: &Removal, observed: &Observed<Self>) -> Plan<Self>;
 
     /// Whether elastic addresses are published.
     fn publishes_elastic(_desired: &Desired<Self>) -> bool {
@@ -103,7 +101,7 @@ pub trait ProductModel: OperationModel<ListenerKey: Into<Target>> {
     }
 
     /// What the status of the Service should say.
-    fn ingress(desired: &Desired<Self>, observed: &Self::Observed, elastic: &[String]) -> Vec<Ingress>;
+    fn ingress(desired: &Desired<Self>, observed: &Observed<Self>, elastic: &[String]) -> Vec<Ingress>;
 }
 
 /// What a Service asks for.
@@ -343,14 +341,14 @@ impl<M: ProductModel> Desired<M> {
     }
 
     /// Whether a group of ours is no longer wanted: what refers to it decides whether it can go.
-    pub(crate) fn has_stale_group(&self, observed: &M::Observed) -> bool {
+    pub(crate) fn has_stale_group(&self, observed: &Observed<M>) -> bool {
         let wanted = |name: &str| {
             self.groups.values().any(|wanted| match &wanted.group {
                 GroupRef::Named(named) => self.owner.same_mark(named, name),
                 GroupRef::Id(_) => false,
             })
         };
-        observed.groups().values().any(|group| self.owner.owns_group(&group.name) && !wanted(&group.name))
+        observed.groups.values().any(|group| self.owner.owns_group(&group.name) && !wanted(&group.name))
     }
 }
 

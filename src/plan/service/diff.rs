@@ -16,7 +16,6 @@ use super::instance_diff;
 use super::listener_diff::{self, ListenerChanges, serve_first};
 use super::listener_pass::{self, ListenerModel, Protection};
 use super::management::{self, ManagementLevel};
-use super::observed::ObservedModel;
 use super::operation::Operation;
 use super::problem::ServiceProblem;
 use super::steps::{Plan, Target};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::annotations::parse;
 use super::applied::{self, applied};
 use super::backends::{self, Inputs, KnownNodes};
+use super::cloud::Observed;
 use super::desire::backend_rules;
 use super::desired::{Desired, ProductModel, Removal};
 use super::group_diff::{self, GroupModel};
@@ -111,13 +112,13 @@ impl<M: ProductModel> Goal<M> {
         &self,
         service: &ServiceView,
         settings: &ServiceSettings,
-        observed: &M::Observed,
+        observed: &Observed<M>,
     ) -> Vec<SettingOrigin> {
         self.desired().map(|desired| origins(service, settings, desired, observed)).unwrap_or_default()
     }
 
     /// The steps from the observed state to the goal.
-    pub fn diff(&self, observed: &M::Observed) -> Plan<M> {
+    pub fn diff(&self, observed: &Observed<M>) -> Plan<M> {
         match self {
             Self::Ensure(desired) => M::diff(desired, observed),
             Self::Remove(removal) => M::teardown(removal, observed),
@@ -125,7 +126,7 @@ impl<M: ProductModel> Goal<M> {
     }
 
     /// Those of the steps that only keep the backends of existing server groups in sync.
-    pub(crate) fn follow(&self, observed: &M::Observed) -> Plan<M>
+    pub(crate) fn follow(&self, observed: &Observed<M>) -> Plan<M>
     where
         M: GroupModel,
     {
@@ -134,7 +135,7 @@ impl<M: ProductModel> Goal<M> {
 
     /// What the status of the Service should say. `elastic` are the elastic addresses bound to the load balancer, if they were
     /// asked for.
-    pub fn ingress(&self, observed: &M::Observed, elastic: &[String]) -> Vec<Ingress> {
+    pub fn ingress(&self, observed: &Observed<M>, elastic: &[String]) -> Vec<Ingress> {
         self.desired().map(|desired| M::ingress(desired, observed, elastic)).unwrap_or_default()
     }
 
@@ -146,7 +147,7 @@ impl<M: ProductModel> Goal<M> {
     pub fn ingress_details(
         &self,
         service: &ServiceView,
-        observed: &M::Observed,
+        observed: &Observed<M>,
         ingress: &[Ingress],
         ip_mode: bool,
     ) -> Vec<IngressDetails> {

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::annotations::AnnotationName;
+use super::cloud::Observed;
 use super::desired::{Desired, ProductModel};
 use super::groups::{BackendPlanner, GroupInPlan, GroupReferences, GroupsInPlan};
 use super::management::{self, ManagementLevel};
 use super::model::{BackendKind, DesiredGroup, GroupRef, ObservedGroup};
-use super::observed::ObservedModel;
 use super::ownership::is_mark;
 use super::problem::{ProblemKind, ServiceProblem};
 use super::steps::{Plan, Step, Target};
@@ -19,7 +19,7 @@ pub(crate) trait GroupModel: ProductModel {
     const NAMED: &'static str;
 
     /// Whether an observed group of the wanted name is the wanted one.
-    fn is_same(_desired: &Desired<Self>, _observed: &Self::Observed, _name: &str, _id: &str) -> bool {
+    fn is_same(_desired: &Desired<Self>, _observed: &Observed<Self>, _name: &str, _id: &str) -> bool {
         true
     }
 
@@ -27,7 +27,7 @@ pub(crate) trait GroupModel: ProductModel {
     fn create(desired: &Desired<Self>, wanted: &DesiredGroup, plan: &mut Plan<Self>);
 
     /// Changes what is not about its backends; `place` exists.
-    fn change(_: &Desired<Self>, _: &Self::Observed, _: &DesiredGroup, _: &GroupInPlan, _: &mut Plan<Self>) {}
+    fn change(_: &Desired<Self>, _: &Observed<Self>, _: &DesiredGroup, _: &GroupInPlan, _: &mut Plan<Self>) {}
 }
 
 /// Plans the backends of a Service's groups.
@@ -36,11 +36,11 @@ pub(crate) fn planner<M: ProductModel>(desired: &Desired<M>) -> BackendPlanner<'
 }
 
 /// What is desired. While it is not known which nodes are to be backends, those that are now stay, as far as one of them can.
-pub(crate) fn settled<'a, M: ProductModel>(desired: &'a Desired<M>, observed: &M::Observed) -> Cow<'a, Desired<M>> {
+pub(crate) fn settled<'a, M: ProductModel>(desired: &'a Desired<M>, observed: &Observed<M>) -> Cow<'a, Desired<M>> {
     if !desired.problems.withhold_nodes() {
         return Cow::Borrowed(desired);
     }
-    let members = observed.groups().values().flat_map(ObservedGroup::members);
+    let members = observed.groups.values().flat_map(ObservedGroup::members);
     let ours = members.filter(|it| it.key.kind != BackendKind::Eni && desired.owner.owns_backend(&it.description));
     let serving: BTreeSet<&str> = ours.map(|backend| &*backend.key.server_id).collect();
     let mut settled = desired.clone();
@@ -51,13 +51,13 @@ pub(crate) fn settled<'a, M: ProductModel>(desired: &'a Desired<M>, observed: &M
 }
 
 /// Makes and fills the groups that are wanted.
-pub(crate) fn ensure<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed, plan: &mut Plan<M>) -> GroupsInPlan {
+pub(crate) fn ensure<M: GroupModel>(desired: &Desired<M>, observed: &Observed<M>, plan: &mut Plan<M>) -> GroupsInPlan {
     let mut places = GroupsInPlan::new();
     let withheld = desired.problems.withhold_groups();
     for (key, wanted) in &desired.groups {
         let place = match find(desired, wanted, observed) {
             Ok(None) if withheld => continue,
-            Ok(None) if observed.groups_unread() => {
+            Ok(None) if observed.groups_unread => {
                 plan.problem(ServiceProblem::state(key, "server groups could not be listed; none is made"));
                 continue;
             }
@@ -90,7 +90,7 @@ pub(crate) fn ensure<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed
 
 /// Keeps the backends of groups that exist, while nothing else may be done. Groups of users only if the load balancer `serves`
 /// the Service: that they are named is no leave to fill them where it may not be used.
-pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed, serves: bool) -> Plan<M> {
+pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &Observed<M>, serves: bool) -> Plan<M> {
     let desired = &*settled(desired, observed);
     let mut plan = Plan::default();
     let may_change = |wanted: &&DesiredGroup| serves || matches!(wanted.group, GroupRef::Named(_));
@@ -108,7 +108,7 @@ pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed
 /// more can be read. Otherwise only what is wrong counts, all at once, and groups that exist follow the endpoints.
 pub(crate) fn unless_in_vain<M: GroupModel>(
     desired: &Desired<M>,
-    observed: &M::Observed,
+    observed: &Observed<M>,
     is_open: bool,
     plan: Plan<M>,
 ) -> Plan<M> {
@@ -126,7 +126,7 @@ pub(crate) fn unless_in_vain<M: GroupModel>(
 /// is ours, or holds our backends.
 pub(crate) fn follow_listeners<M: GroupModel>(
     desired: &Desired<M>,
-    observed: &M::Observed,
+    observed: &Observed<M>,
     (places, references): (&mut GroupsInPlan, &GroupReferences<M::ListenerKey>),
     plan: &mut Plan<M>,
 ) {
@@ -139,7 +139,7 @@ pub(crate) fn follow_listeners<M: GroupModel>(
     };
     // One of another protocol keeps its port while the wanted one cannot be made.
     let at_its_port = |key| desired.listeners.iter().find(|(other, _)| port(**other) == port(key)).map(|(_, it)| it);
-    for (id, group) in observed.groups() {
+    for (id, group) in &observed.groups {
         let Some(backends) = &group.backends else { continue };
         let listeners = references.kept.get(id).into_iter().flatten().filter(|(_, ours)| *ours);
         let wanted = listeners.filter_map(|(key, _)| desired.listeners.get(key).or_else(|| at_its_port(*key)));
@@ -161,12 +161,12 @@ pub(crate) fn follow_listeners<M: GroupModel>(
 fn find<'a, M: GroupModel>(
     desired: &Desired<M>,
     wanted: &DesiredGroup,
-    observed: &'a M::Observed,
+    observed: &'a Observed<M>,
 ) -> Result<Option<(&'a String, &'a ObservedGroup)>, String> {
-    let groups = observed.groups();
+    let groups = &observed.groups;
     match &wanted.group {
         GroupRef::Id(wanted) => match groups.iter().find(|(id, _)| *id == wanted) {
-            None if observed.groups_unread() => Ok(None),
+            None if observed.groups_unread => Ok(None),
             None => Err(format!("must be the id of {}", M::NAMED)),
             Some((_, group)) if is_mark(&group.name) => {
                 Err(format!("must be a server group that no controller made; this one is {}", group.name))
@@ -178,8 +178,13 @@ fn find<'a, M: GroupModel>(
                 desired.owner.same_mark(&group.name, name) && M::is_same(desired, observed, name, id)
             };
             let found: Vec<_> = groups.iter().filter(is_meant).collect();
-            let used: BTreeSet<&str> =
-                observed.listeners().into_iter().flatten().map(|(_, listener)| listener.group_id.as_str()).collect();
+            let used: BTreeSet<&str> = observed
+                .listeners
+                .as_ref()
+                .into_iter()
+                .flatten()
+                .map(|(_, listener)| listener.group_id.as_str())
+                .collect();
             // A creation whose answer was lost can leave two; the one that serves is the one to keep.
             let serving = found.iter().find(|(id, _)| used.contains(id.as_str())).copied();
             Ok(serving.or_else(|| found.first().copied()))
@@ -188,14 +193,14 @@ fn find<'a, M: GroupModel>(
 }
 
 /// How steps name a group that exists: as it is wanted, unless that name would lead to another one.
-fn reference<M: ProductModel>(observed: &M::Observed, wanted: &GroupRef, id: &str) -> GroupRef {
+fn reference<M: ProductModel>(observed: &Observed<M>, wanted: &GroupRef, id: &str) -> GroupRef {
     if observed.group_id(wanted) == Some(id) { wanted.clone() } else { GroupRef::Id(id.to_owned()) }
 }
 
 /// Takes what is ours out of groups that are no longer wanted.
 pub(crate) fn sweep<M: ProductModel>(
     desired: &Desired<M>,
-    observed: &M::Observed,
+    observed: &Observed<M>,
     places: &GroupsInPlan,
     references: &GroupReferences<M::ListenerKey>,
     plan: &mut Plan<M>,
@@ -204,7 +209,7 @@ pub(crate) fn sweep<M: ProductModel>(
     // A group that is wanted but cannot be used now is not stale.
     let named =
         |id: &str| desired.groups.values().any(|wanted| matches!(&wanted.group, GroupRef::Id(wanted) if wanted == id));
-    let groups = observed.groups();
+    let groups = &observed.groups;
     let stale: Vec<_> = groups.iter().filter(|(id, _)| !used.contains(id.as_str()) && !named(id)).collect();
     // While a wanted group cannot be used, or a backend may be missing where it should be, what there was before serves on.
     let unread = places.values().filter_map(|place| groups.get(place.id.as_ref()?)).any(|it| it.backends.is_none());
@@ -226,12 +231,12 @@ pub(crate) fn sweep<M: ProductModel>(
 
 /// Takes our nodes out of groups at ports that the API server has taken back, and may give to another Service; and pods that are
 /// gone out of groups that nothing else keeps in sync. Groups that the plan deletes, or out of which it takes backends anyway, are left to it.
-fn release_freed<M: ProductModel>(desired: &Desired<M>, observed: &M::Observed, plan: &mut Plan<M>) {
+fn release_freed<M: ProductModel>(desired: &Desired<M>, observed: &Observed<M>, plan: &mut Plan<M>) {
     let is_current = |group: &ObservedGroup| {
         desired.owner.port_of_group(&group.name).is_some_and(|port| desired.node_ports.contains(port))
     };
     // The others are few, so that a plan for many nodes costs no more.
-    for (id, group) in observed.groups().iter().filter(|(_, group)| !is_current(group)) {
+    for (id, group) in observed.groups.iter().filter(|(_, group)| !is_current(group)) {
         let ours = group.members().iter().filter(|it| desired.owner.owns_backend(&it.description));
         let freed = ours.filter_map(|it| Some((it.key.clone(), desired.node_ports.freed(&it.key)?)));
         let (keys, reasons): (Vec<_>, Vec<_>) = freed.unzip();

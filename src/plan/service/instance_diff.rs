@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use litemap::LiteMap;
 
 use super::annotations::{AnnotationName, ID};
+use super::cloud::Observed;
 use super::desired::{Desired, ProductModel};
 use super::handling::Departure;
 use super::management::MARKS;
-use super::observed::ObservedModel;
 use super::operation::{Operation, OperationModel};
 use super::orphans::TaggedInstance;
 use super::ownership::{CLUSTER_TAG, CLUSTER_UID_TAG, MARK_TAG, MOST_TAGS, Owner, REUSE_TAG, UNPROTECTED_TAG};
@@ -31,7 +31,7 @@ pub(crate) fn immutable(field: &str, wanted: &str, found: &str) -> ServiceProble
 /// Whether the load balancer that is there may be used; `is_bound` if the Service publishes its address already, or none.
 pub(crate) fn usable<M: ProductModel>(
     desired: &Desired<M>,
-    observed: &M::Observed,
+    observed: &Observed<M>,
     is_bound: bool,
 ) -> Result<(), ServiceProblem> {
     match (&desired.reuse, observed.tagged()) {

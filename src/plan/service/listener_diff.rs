@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::annotations::AnnotationName;
+use super::cloud::{Observed, ObservedListener};
 use super::desired::{Desired, ProductModel, node_port};
 use super::groups::{GroupInPlan, GroupReferences};
 use super::model::{GroupRef, ObservedGroup};
-use super::observed::{ObservedListener, ObservedModel};
 use super::operation::OperationModel;
 use super::ownership::is_mark;
 use super::problem::ServiceProblem;
@@ -31,10 +31,10 @@ pub(crate) struct ListenerChanges<K> {
 /// description is put right.
 pub(crate) fn is_ours<M: ProductModel>(
     desired: &Desired<M>,
-    observed: &M::Observed,
+    observed: &Observed<M>,
     listener: &ObservedListener<M>,
 ) -> bool {
-    let group = observed.groups().get(&listener.group_id);
+    let group = observed.groups.get(&listener.group_id);
     desired.owner.owns_listener(&listener.description)
         || (desired.reuse.is_none() && group.is_some_and(|group| desired.owner.owns_group(&group.name)))
 }
@@ -45,11 +45,11 @@ pub(crate) fn is_ours<M: ProductModel>(
 /// One of them may not be overridden.
 pub(crate) fn in_the_way<M: ProductModel>(
     desired: &Desired<M>,
-    observed: &M::Observed,
+    observed: &Observed<M>,
     (key, source): (M::ListenerKey, &str),
     collides: impl Fn(M::ListenerKey) -> bool,
 ) -> Result<Vec<String>, ServiceProblem> {
-    let there = observed.listeners().into_iter().flatten().filter(|(other, _)| collides(**other));
+    let there = observed.listeners.as_ref().into_iter().flatten().filter(|(other, _)| collides(**other));
     let mut notes = Vec::new();
     for (other, listener) in there.filter(|(_, listener)| !is_ours(desired, observed, listener)) {
         let (force, description) = (M::Name::FORCE_OVERRIDE_LISTENERS.key(), &listener.description);
@@ -71,22 +71,21 @@ pub(crate) fn in_the_way<M: ProductModel>(
 
 /// Whether a listener that is not ours may be taken over: the user hands it to us with the load balancer, unless it
 /// belongs to another Service that exists, or to another cluster. Where its group is not known, it may belong to one.
-fn may_override<M: ProductModel>(desired: &Desired<M>, observed: &M::Observed, listener: &ObservedListener<M>) -> bool {
+fn may_override<M: ProductModel>(desired: &Desired<M>, observed: &Observed<M>, listener: &ObservedListener<M>) -> bool {
     let is_free = |mark: &str| !is_mark(mark) || desired.vanished.iter().any(|owner| owner.owns_backend(mark));
     let is_users = |group: &ObservedGroup| is_free(&group.name) || desired.owner.owns_group(&group.name);
-    let sends_to_users =
-        listener.group_id.is_empty() || observed.groups().get(&listener.group_id).is_some_and(is_users);
+    let sends_to_users = listener.group_id.is_empty() || observed.groups.get(&listener.group_id).is_some_and(is_users);
     desired.reuse.is_some() && is_free(&listener.description) && sends_to_users
 }
 
 /// What refers to which group once the plan has run. Without management, no listener is ours to change.
 pub(crate) fn references<M: ProductModel>(
     desired: &Desired<M>,
-    observed: &M::Observed,
+    observed: &Observed<M>,
     changes: &ListenerChanges<M::ListenerKey>,
 ) -> GroupReferences<M::ListenerKey> {
     let mut references = GroupReferences::default();
-    for (key, listener) in observed.listeners().into_iter().flatten() {
+    for (key, listener) in observed.listeners.as_ref().into_iter().flatten() {
         let id = listener.group_id.clone();
         if changes.deleted.contains(key) || changes.moved.contains(key) {
             references.dropped.entry(id).or_default().push(*key);
@@ -115,12 +114,12 @@ pub(crate) fn in_parts<F: Default>(
 }
 
 /// Listeners could not be read: every group counts as used by a listener of ours, so that none is removed.
-pub(crate) fn unread<M: ProductModel>(observed: &M::Observed, plan: &mut Plan<M>) -> GroupReferences<M::ListenerKey> {
+pub(crate) fn unread<M: ProductModel>(observed: &Observed<M>, plan: &mut Plan<M>) -> GroupReferences<M::ListenerKey> {
     if let Some(instance) = observed.tagged() {
         let why = "they could not be read; none is changed, and no group is removed";
         plan.problem(ServiceProblem::state(format!("listeners of {}", instance.id), why));
     }
-    let kept = observed.groups().keys().map(|id| (id.clone(), vec![(M::ListenerKey::default(), true)])).collect();
+    let kept = observed.groups.keys().map(|id| (id.clone(), vec![(M::ListenerKey::default(), true)])).collect();
     GroupReferences { kept, dropped: BTreeMap::new() }
 }
 
@@ -161,9 +160,9 @@ pub(crate) fn serve_first<M: OperationModel>(steps: &mut [Step<M>], serves: impl
 pub(crate) fn port_statuses<M: ProductModel>(
     service: &ServiceView,
     desired: &Desired<M>,
-    observed: &M::Observed,
+    observed: &Observed<M>,
 ) -> Vec<PortStatus> {
-    let there: Option<BTreeSet<M::ListenerKey>> = observed.listeners().map(|all| {
+    let there: Option<BTreeSet<M::ListenerKey>> = observed.listeners.as_ref().map(|all| {
         let ours = all.iter().filter(|(_, listener)| desired.owner.owns_listener(&listener.description));
         ours.map(|(key, _)| *key).collect()
     });

@@ -6,13 +6,12 @@ use std::ops::RangeInclusive;
 use litemap::LiteMap;
 
 use super::annotations::AnnotationName;
-use super::cloud::CloudModel;
+use super::cloud::{Listeners, Observed, ObservedListener};
 use super::desired::{Desired, DesiredListener, ProductModel};
 use super::features;
 use super::groups::{GroupReferences, GroupsInPlan};
 use super::listener_diff::{self, ListenerChanges, regroup};
 use super::model::GroupRef;
-use super::observed::{Listeners, ObservedListener, ObservedModel};
 use super::operation::{ListenerFields, Operation};
 use super::problem::ServiceProblem;
 use super::steps::{Plan, Target};
@@ -21,7 +20,7 @@ use super::steps::{Plan, Target};
 pub(crate) type Lacking<M> = (<<M as ProductModel>::Name as AnnotationName>::Field, &'static str);
 
 /// What is particular to a product's listeners.
-pub(crate) trait ListenerModel: CloudModel {
+pub(crate) trait ListenerModel: ProductModel {
     /// Whether a listener whose wanted server group cannot be used changes in other ways.
     const CHANGES_WITHOUT_GROUP: bool;
 
@@ -109,7 +108,7 @@ pub(crate) enum ListenerAction {
 #[derive(Debug)]
 pub(crate) struct Pass<'a, M: ListenerModel> {
     pub(crate) desired: &'a Desired<M>,
-    pub(crate) observed: &'a M::Observed,
+    pub(crate) observed: &'a Observed<M>,
     pub(crate) remote: &'a Listeners<M>,
     pub(crate) plan: &'a mut Plan<M>,
     pub(crate) verdicts: BTreeMap<M::ListenerKey, ListenerAction>,
@@ -121,14 +120,14 @@ pub(crate) struct Pass<'a, M: ListenerModel> {
 /// Brings listeners about, and says what refers to which group then.
 pub(crate) fn diff<M: ListenerModel>(
     desired: &Desired<M>,
-    observed: &M::Observed,
+    observed: &Observed<M>,
     (places, protection): (&GroupsInPlan, Protection),
     plan: &mut Plan<M>,
 ) -> GroupReferences<M::ListenerKey> {
     let none = LiteMap::new();
     let mut changes = ListenerChanges::default();
     if desired.manage_listeners {
-        let remote = match (observed.listeners(), observed.tagged()) {
+        let remote = match (observed.listeners.as_ref(), observed.tagged()) {
             (Some(listeners), _) => listeners,
             (None, None) => &none,
             (None, Some(_)) => return listener_diff::unread::<M>(observed, plan),

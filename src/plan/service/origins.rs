@@ -1,5 +1,6 @@
 //! Where each setting of a load balancer comes from.
 
+use super::cloud::Observed;
 use std::collections::BTreeMap;
 
 use super::annotations::{AnnotationKey, AnnotationName, Applies, Entry, parse};
@@ -25,7 +26,7 @@ pub(crate) fn origins<M: ProductModel>(
     service: &ServiceView,
     settings: &ServiceSettings,
     desired: &Desired<M>,
-    observed: &M::Observed,
+    observed: &Observed<M>,
 ) -> Vec<SettingOrigin> {
     let (annotations, found) = (parse::<M::Name>(service), M::found(observed));
     let mut otherwise = M::otherwise(service, settings, desired);

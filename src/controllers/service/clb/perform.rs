@@ -8,7 +8,8 @@ use crate::plan::clb::desired::ClassicModel;
 use crate::plan::clb::model::CreateInstance;
 use crate::plan::clb::observed::{AccessList, Observed};
 use crate::plan::clb::operation::{Operation, Own};
-use crate::plan::service::cloud::{Answer, CloudModel};
+use crate::plan::service::cloud::Answer;
+use crate::plan::service::cloud::CloudModel as _;
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::GroupRef;
 

@@ -17,7 +17,6 @@ use crate::plan::clb::observed::{
     AccessList, CertificateState, Observed, ObservedInstance, ObservedListener, PendingCharge,
 };
 use crate::plan::service::model::ObservedGroup;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::operation::Part;
 use crate::plan::service::ownership::Owner;
 

@@ -9,11 +9,10 @@ use crate::controllers::service::prepare::{Case, Prepared, Presence};
 use crate::controllers::service::product::Product;
 use crate::controllers::service::report::Halt;
 use crate::controllers::workqueue::ReconcileResult;
-use crate::plan::service::observed::ObservedModel;
 
 impl<P: Product> Engine<P> {
     /// Removes what was created for the Service, then the finalizer.
-    pub(super) async fn remove(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
+    pub(super) async fn remove(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
         if case.state.in_flight.released {
             return Ok(ReconcileResult::Done);
         }
@@ -53,7 +52,7 @@ impl<P: Product> Engine<P> {
 
     /// A Service that stays can ask for a load balancer again before the finalizer is removed. So a label names the one that is
     /// deleted: a process that starts meanwhile does not ask for that one again.
-    async fn name_before_deleting(&self, case: &Case<P::Observed>, prepared: &Prepared<P>) -> Result<(), Halt> {
+    async fn name_before_deleting(&self, case: &Case<P::Model>, prepared: &Prepared<P>) -> Result<(), Halt> {
         let facts = prepared.goal.facts();
         let is_deleted = facts.named.is_none() && !facts.is_kept && !case.service.deleting;
         let unnamed = |id: &&str| *id != P::KIND.label(&case.service);
@@ -65,7 +64,7 @@ impl<P: Product> Engine<P> {
 
     /// How long to wait before the finalizer of a Service without a load balancer is removed: a call whose answer was lost may
     /// just have created it, or the list may be empty because a permission is missing.
-    fn see_again_before_releasing(&self, case: &mut Case<P::Observed>, prepared: &Prepared<P>) -> Option<Duration> {
+    fn see_again_before_releasing(&self, case: &mut Case<P::Model>, prepared: &Prepared<P>) -> Option<Duration> {
         match &prepared.sighting.presence {
             Presence::Absent { proven: false } => {
                 let wait = case.until_second_sighting();

@@ -16,9 +16,9 @@ use crate::controllers::service::refusals::stocked;
 use crate::controllers::service::report::Halt;
 use crate::controllers::service::state::Known;
 use crate::plan::digest;
+use crate::plan::service::cloud::CloudModel;
 use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::model::ObservedGroup;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::marked_uid;
 
 /// A network load balancer refuses other writes with `Conflict.Lock` while the cloud carries out one. The vendor does not document
@@ -63,11 +63,11 @@ impl<P: Product> Outcome<P> {
 
     /// When to read the status of pending jobs of the cloud.
     pub(super) fn look_again(&self) -> Option<Duration> {
-        P::look_again(&self.prepared.sighting.observed)
+        P::Model::look_again(&self.prepared.sighting.observed)
     }
 
     /// Ends a reconcile without failures while jobs of the cloud are pending.
-    pub(super) fn wait(&self, case: &mut Case<P::Observed>) -> Result<(), Halt> {
+    pub(super) fn wait(&self, case: &mut Case<P::Model>) -> Result<(), Halt> {
         match self.look_again() {
             Some(again) if self.execution.failures.is_empty() => {
                 case.state.in_flight.started.clone_from(&self.execution.done);
@@ -80,7 +80,7 @@ impl<P: Product> Outcome<P> {
 
 impl<P: Product> Engine<P> {
     /// Executes the plan, and stores the outcome.
-    pub(super) async fn execute(&self, case: &mut Case<P::Observed>, mut prepared: Prepared<P>) -> Outcome<P> {
+    pub(super) async fn execute(&self, case: &mut Case<P::Model>, mut prepared: Prepared<P>) -> Outcome<P> {
         let mut steps = std::mem::take(&mut prepared.plan.steps);
         let waits = case.state.in_flight.creations.first_to_wait(&steps).map(|(first, wait)| {
             steps.truncate(first);
@@ -112,12 +112,12 @@ impl<P: Product> Engine<P> {
                     namespace: digest::number(&case.service.key.namespace),
                     ..Priority::default()
                 },
-                stocked: stocked(prepared.goal.facts().groups, sighting.observed.groups()),
+                stocked: stocked(prepared.goal.facts().groups, &sighting.observed.groups),
                 most_refused: if is_new { 1 } else { REFUSED_IN_A_RUN },
                 serve_others: &|backends| self.preparer.states.members_among(backends),
             };
             execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;
-            if execution.changes_balancer && P::look_again(&sighting.observed).is_some() {
+            if execution.changes_balancer && P::Model::look_again(&sighting.observed).is_some() {
                 tokio::spawn(async move {
                     tokio::time::sleep(CHANGE_TIME).await;
                     drop(lock);
@@ -146,12 +146,12 @@ impl<P: Product> Engine<P> {
         self.preparer.states.budget.spend(&case.service.uid, again);
         let (groups, observed) = (prepared.goal.facts().groups, &prepared.sighting.observed);
         // Backends of a pending job are not in the group yet.
-        execution.failures.look_again = P::look_again(observed);
+        execution.failures.look_again = P::Model::look_again(observed);
         let is_under_way = execution.failures.look_again.is_some();
         case.state.cached.refusals.retain(|key| {
             let is_there = |group: &ObservedGroup| group.members().iter().any(|backend| backend.key == *key);
             groups.values().any(|group| group.backends.contains(key))
-                && (is_under_way || !observed.groups().values().any(is_there))
+                && (is_under_way || !observed.groups.values().any(is_there))
         });
         let outcome = Outcome { prepared, execution, waits };
         if is_certain || (belief == Belief::Doubted && is_under_way) {
@@ -160,7 +160,7 @@ impl<P: Product> Engine<P> {
         outcome
     }
 
-    fn known(&self, prepared: &Prepared<P>, before: Option<Known<P::Observed>>, belief: Belief) -> Known<P::Observed> {
+    fn known(&self, prepared: &Prepared<P>, before: Option<Known<P::Model>>, belief: Belief) -> Known<P::Model> {
         let sighting = &prepared.sighting;
         let mut observed = sighting.observed.clone();
         if !before.is_some_and(|before| Arc::ptr_eq(&before.observed, &observed)) {
@@ -168,7 +168,7 @@ impl<P: Product> Engine<P> {
         }
         let interfaces = prepared.references.as_ref().map(|references| references.interfaces.clone());
         Known {
-            unlisted_reads: 1 + observed.groups().len(),
+            unlisted_reads: 1 + observed.groups.len(),
             is_last: sighting.presence == Presence::Last,
             observed,
             read_at: sighting.read_at,
@@ -179,7 +179,7 @@ impl<P: Product> Engine<P> {
     }
 }
 
-pub(super) fn creation_token<O>(case: &Case<O>, kind: LoadBalancerKind, is_absent: bool) -> CreationToken {
+pub(super) fn creation_token<M: CloudModel>(case: &Case<M>, kind: LoadBalancerKind, is_absent: bool) -> CreationToken {
     let replaced = case.state.in_flight.replacement.replaced.as_deref();
     CreationToken {
         cluster_id: case.settings.cluster_id.clone(),

@@ -15,13 +15,13 @@ use crate::controllers::service::report::{Halt, Notes, unlisted};
 use crate::controllers::service::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, SECOND_SIGHTING};
 use crate::controllers::service::status::{FailedWrite, WriteBack};
 use crate::controllers::workqueue::ReconcileResult;
-use crate::plan::service::observed::ObservedModel;
+use crate::plan::service::cloud::CloudModel as _;
 
 impl<P: Product> Engine<P> {
     /// Publishes the load balancer, and says when the Service is reconciled again.
     pub(super) async fn publish(
         &self,
-        case: &mut Case<P::Observed>,
+        case: &mut Case<P::Model>,
         outcome: &Outcome<P>,
     ) -> Result<ReconcileResult, Halt> {
         self.suspect_what_was_made(case, outcome)?;
@@ -36,7 +36,7 @@ impl<P: Product> Engine<P> {
     /// The cloud can answer a creation with a load balancer that was deleted, see [`super::state::Replacement::suspect`]. It
     /// refuses a creation whose parameters differ from an earlier one with the same token; the load balancer of that one then
     /// appears in a list, or was deleted as well.
-    fn suspect_what_was_made(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), Halt> {
+    fn suspect_what_was_made(&self, case: &mut Case<P::Model>, outcome: &Outcome<P>) -> Result<(), Halt> {
         let sighting = &outcome.prepared.sighting;
         match (&outcome.execution.failures.stopped, sighting.observed.id()) {
             (Some((_, Fault { kind: FaultKind::Gone, .. })), Some(id)) if sighting.presence != Presence::Present => {
@@ -53,7 +53,7 @@ impl<P: Product> Engine<P> {
     }
 
     /// Reports what users should know although nothing failed.
-    fn tell(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>) {
+    fn tell(&self, case: &mut Case<P::Model>, outcome: &Outcome<P>) {
         let Outcome { prepared, execution, .. } = outcome;
         if let Some(id) = prepared.sighting.observed.id().filter(|_| prepared.is_drift)
             && !execution.done.is_empty()
@@ -64,7 +64,7 @@ impl<P: Product> Engine<P> {
         let withheld = self.preparer.views.withheld_backends(&case.service, &facts);
         let withheld = withheld.filter(|_| prepared.plan.withholds_backends);
         self.withhold(case, BACKENDS_WITHHELD, withheld);
-        let unlisted = unlisted(prepared.sighting.observed.unlisted());
+        let unlisted = unlisted(&prepared.sighting.observed.unlisted);
         self.withhold(case, GROUPS_WITHHELD, unlisted.as_deref());
         let (nodes, settings): (Vec<_>, Vec<_>) =
             facts.warnings.iter().chain(&prepared.plan.warnings).partition(|warning| warning.is_about_nodes());
@@ -84,21 +84,21 @@ impl<P: Product> Engine<P> {
     }
 
     /// Sets the readiness gates of pods that the load balancer knows.
-    pub(super) async fn write_gates(&self, case: &Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), Halt> {
+    pub(super) async fn write_gates(&self, case: &Case<P::Model>, outcome: &Outcome<P>) -> Result<(), Halt> {
         let Some(references) = &outcome.prepared.references else { return Ok(()) };
         if outcome.look_again().is_some() {
             // A pending job can fail.
             return Ok(());
         }
         let facts = outcome.prepared.goal.facts();
-        let groups = outcome.prepared.sighting.observed.groups();
+        let groups = &outcome.prepared.sighting.observed.groups;
         let registration = readiness::registration(&facts, groups, references, outcome.is_complete());
         let written = readiness::write(&self.writer, &case.service, references, registration).await;
         written.map_err(|fault| FailedWrite::gates(fault).into())
     }
 
     /// Remembers only what is still applied.
-    async fn forget_applied(&self, case: &mut Case<P::Observed>, prepared: &Prepared<P>) -> Result<(), Halt> {
+    async fn forget_applied(&self, case: &mut Case<P::Model>, prepared: &Prepared<P>) -> Result<(), Halt> {
         let facts = prepared.goal.facts();
         let applied = facts.still_applied(&case.state.in_flight.applied, &*prepared.sighting.observed);
         self.writer.set_applied(&case.service, &case.state.in_flight.applied, &applied).await?;
@@ -107,7 +107,7 @@ impl<P: Product> Engine<P> {
     }
 
     /// Writes the outcome back to the Service, and reports it. `is_last` says that nothing which could fail comes after it.
-    async fn write_back(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>, is_last: bool) -> Result<(), Halt> {
+    async fn write_back(&self, case: &mut Case<P::Model>, outcome: &Outcome<P>, is_last: bool) -> Result<(), Halt> {
         let Outcome { prepared, execution, waits } = outcome;
         if let (true, Some(again)) = (execution.failures.is_empty(), waits) {
             return Err(Halt::unsettled(*again));
@@ -127,7 +127,7 @@ impl<P: Product> Engine<P> {
         // is removed once it is set.
         let labels = P::KIND.labels(service, id);
         let (first, last) = if takes_over { (&labels[..0], &labels[..]) } else { (&labels[..], &labels[..0]) };
-        let further = P::further_label(observed);
+        let further = P::Model::further_label(observed);
         let mut changed = self.writer.set_labels(service, first.iter().copied()).await?;
         changed |= self.writer.set_labels(service, further).await?;
         let is_ready = is_last && failure.is_none() && !takes_over;
@@ -146,7 +146,7 @@ impl<P: Product> Engine<P> {
     }
 
     /// Whether the load balancer can be published, although perhaps not everything that the Service asks for was done.
-    fn is_publishable(&self, case: &Case<P::Observed>, outcome: &Outcome<P>, takes_over: bool) -> bool {
+    fn is_publishable(&self, case: &Case<P::Model>, outcome: &Outcome<P>, takes_over: bool) -> bool {
         if outcome.failure().is_none() {
             return true;
         }
@@ -166,7 +166,7 @@ impl<P: Product> Engine<P> {
     /// others.
     async fn publish_addresses(
         &self,
-        case: &mut Case<P::Observed>,
+        case: &mut Case<P::Model>,
         outcome: &Outcome<P>,
         (id, is_ready, takes_over): (&str, bool, bool),
     ) -> Result<bool, Halt> {
@@ -191,7 +191,7 @@ impl<P: Product> Engine<P> {
     }
 
     /// When the Service is reconciled again although nothing changes.
-    pub(super) fn next_look(&self, case: &Case<P::Observed>, outcome: &Outcome<P>) -> Result<ReconcileResult, Halt> {
+    pub(super) fn next_look(&self, case: &Case<P::Model>, outcome: &Outcome<P>) -> Result<ReconcileResult, Halt> {
         let facts = outcome.prepared.goal.facts();
         if !facts.unresolved.is_empty() {
             return Err(Halt::Unresolved(facts.unresolved.clone()));

@@ -8,12 +8,11 @@ use crate::controllers::service::product::Product;
 use crate::controllers::service::state::SECOND_SIGHTING;
 use crate::controllers::workqueue::ReconcileResult;
 use crate::plan::service::goal::Goal;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{CLUSTER_UID_TAG, MARK_TAG, default_name, marked_uid};
 
 impl<P: Product> Engine<P> {
     /// Takes the load balancer with this id back, which the label names, if it is proven to have been made for the Service.
-    pub(super) async fn take_back(&self, case: &mut Case<P::Observed>, id: String) -> Result<ReconcileResult, Halt> {
+    pub(super) async fn take_back(&self, case: &mut Case<P::Model>, id: String) -> Result<ReconcileResult, Halt> {
         let Some(uid) = self.uid_before(case, &id).await? else { return Err(Unfound::OfOtherService(id).into()) };
         self.writer.set_restored(&case.service, &uid).await?;
         self.reporter.restored(&case.service, &id);
@@ -22,7 +21,7 @@ impl<P: Product> Engine<P> {
 
     /// What the mark of the load balancer is made of: if it carries the UID of the cluster, no other Service claims it, and all
     /// marks of its listeners and server groups name this Service.
-    async fn uid_before(&self, case: &Case<P::Observed>, id: &str) -> Result<Option<String>, Halt> {
+    async fn uid_before(&self, case: &Case<P::Model>, id: &str) -> Result<Option<String>, Halt> {
         let observed = read_marks(self.product(), id, &case.settings).await?;
         let goal = Goal::<P::Model>::removal(&case.service, &case.settings);
         let owner = goal.facts().owner;

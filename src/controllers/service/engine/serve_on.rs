@@ -14,13 +14,13 @@ use crate::controllers::service::product::Product;
 use crate::controllers::workqueue::ReconcileResult;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::ID;
+use crate::plan::service::cloud::CloudModel;
 use crate::plan::service::handling::Handling;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::orphans::TaggedInstance;
 
 impl<P: Product> Engine<P> {
     /// Lets the load balancer serve until one of the other kind does.
-    pub(super) async fn serve_on(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
+    pub(super) async fn serve_on(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
         case.service = Arc::new(P::KIND.superseded(&case.service));
         match self.follow(case).await {
             // Nothing says that it may be used any more.
@@ -30,7 +30,7 @@ impl<P: Product> Engine<P> {
     }
 
     /// Removes the load balancer that one of the other kind has replaced, once clients had the time to notice.
-    pub(super) async fn retire(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
+    pub(super) async fn retire(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
         let since = *case.state.in_flight.superseded_since.get_or_insert_with(Instant::now);
         let left = case.settings.service.hand_over_grace.saturating_sub(since.elapsed());
         if left.is_zero() || case.state.in_flight.released {
@@ -46,7 +46,7 @@ impl<P: Product> Engine<P> {
 
     /// After a Service was refused the load balancer that it names now: backends follow on the one that serves it. Gives what
     /// is to be reported.
-    pub(super) async fn follow_on_former(&self, case: &mut Case<P::Observed>, refusal: Halt) -> Halt {
+    pub(super) async fn follow_on_former(&self, case: &mut Case<P::Model>, refusal: Halt) -> Halt {
         let id = match (&refusal, P::KIND.former(&case.service)) {
             (Halt::Later(_), _) if refusal.is_under_way() => return refusal,
             (Halt::Unfound(Unfound::Detached(id)), _) => id.clone(),
@@ -67,7 +67,7 @@ impl<P: Product> Engine<P> {
 
     /// A Service that leaves can name another load balancer than it has: what is ours on the one that it has goes first. One that
     /// was made for it stays as it is, as the annotation asks.
-    pub(super) async fn leave_former(&self, case: &mut Case<P::Observed>) -> Result<(), Halt> {
+    pub(super) async fn leave_former(&self, case: &mut Case<P::Model>) -> Result<(), Halt> {
         let Some(id) = P::KIND.former(&case.service).map(str::to_owned) else { return Ok(()) };
         let mut former = case.naming(id, case.handling);
         let mut wanted = self.preparer.wanted(&mut former).await?;
@@ -87,7 +87,7 @@ impl<P: Product> Engine<P> {
         outcome.failure().map_or(Ok(()), Err)
     }
 
-    async fn follow(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, Halt> {
+    async fn follow(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
         let wanted = self.preparer.wanted(case).await?;
         let prepared = self.preparer.prepare(case, wanted).await?;
         let is_of_other = prepared.sighting.observed.tagged().is_some_and(|instance| {
@@ -107,7 +107,7 @@ impl<P: Product> Engine<P> {
     }
 }
 
-impl<O: Clone> Case<O> {
+impl<M: CloudModel> Case<M> {
     /// The same Service as it is to the load balancer with this id, of which nothing is remembered.
     fn naming(&self, id: String, handling: Handling) -> Self {
         let mut service = ServiceView::clone(&self.service);

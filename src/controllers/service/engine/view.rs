@@ -14,7 +14,7 @@ use crate::plan::service::settings::ServiceSettings;
 
 impl<P: Product> Engine<P> {
     /// The Service, its settings and what is remembered of it; `None` if it is gone.
-    pub(super) async fn view(&self, key: &ObjectKey) -> Option<Case<P::Observed>> {
+    pub(super) async fn view(&self, key: &ObjectKey) -> Option<Case<P::Model>> {
         let states = &self.preparer.states;
         let settings =
             settings_of::<P>(&self.context.config.borrow(), self.context.cluster.uid(), &self.context.location);

@@ -1,7 +1,6 @@
 //! What the cloud carries out after it has answered.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::NetworkProduct;
 use crate::alibaba::nlb::JobState;
@@ -10,40 +9,7 @@ use crate::controllers::service::product::Settled;
 use crate::controllers::service::refusals::RefusedCall;
 use crate::controllers::service::tolerance::fails_alone;
 use crate::plan::nlb::observed::{Job, Observed, ObservedInstance};
-use crate::plan::service::observed::ObservedModel as _;
 use crate::plan::service::steps::Target;
-
-/// How long making a load balancer takes at least, and whatever another program does.
-const LONG: Duration = Duration::from_secs(5);
-/// How long changes of a load balancer take.
-const INSTANCE: Duration = Duration::from_secs(3);
-/// How long changes of a listener take.
-const LISTENER: Duration = Duration::from_secs(2);
-/// How long changes of a server group and its backends take at most, as a rule.
-const GROUP: Duration = Duration::from_millis(1200);
-/// How long the quickest additions take: a pod that moves leaves its group when the job that added its successor has ended.
-const QUICKEST: Duration = Duration::from_millis(500);
-/// Looks after which a job takes longer than usual, so that each further look waits a step longer.
-const USUAL_LOOKS: u32 = 4;
-/// The longest time between two looks.
-const LONGEST: Duration = Duration::from_secs(60);
-
-/// In what time the first of the jobs is likely done. Of a job that lasts, looks become less frequent.
-pub(super) fn look_again(observed: &Observed) -> Option<Duration> {
-    let time = |(target, job): (&Target, &Job)| {
-        let first = match target {
-            _ if job.id.is_empty() => LONG,
-            // How long it takes varies, and label and finalizer of its Service wait for it.
-            Target::LoadBalancer if job.deletes => LONG.min(GROUP * (1 << job.looks.min(2))),
-            Target::Group(_) if job.looks < 2 && !job.adds.is_empty() => QUICKEST,
-            Target::Group(_) => GROUP,
-            Target::Listener(_) | Target::FormerListener(_) => LISTENER,
-            Target::LoadBalancer | Target::Attribute(_) | Target::AccessList => INSTANCE,
-        };
-        LONGEST.min(first * (1 + job.looks / USUAL_LOOKS))
-    };
-    observed.jobs.iter().map(time).min()
-}
 
 impl NetworkProduct {
     /// Asks what became of all jobs, and how far the making of a load balancer is, which has no job.
@@ -128,25 +94,4 @@ fn failure(job: Job) -> (String, Fault) {
     "JobFailed".clone_into(&mut fault.code);
     fault.request_id = job.request_id;
     (job.line, fault)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_job_that_lasts_is_looked_at_less_and_less_often_and_at_least_every_minute() {
-        for (target, id) in [(Target::LoadBalancer, ""), (Target::LoadBalancer, "job-1"), (Target::AccessList, "job-2")]
-        {
-            let after = |looks| {
-                let job = Job { id: id.to_owned(), looks, ..Job::default() };
-                let mut observed = Observed::default();
-                observed.jobs.insert(target.clone(), job);
-                look_again(&observed).unwrap()
-            };
-            assert_eq!(after(0), after(USUAL_LOOKS - 1), "a usual job ends in this time");
-            assert!(after(USUAL_LOOKS) > after(0) && after(40) > after(20), "{target:?}");
-            assert_eq!(after(10_000), LONGEST);
-        }
-    }
 }

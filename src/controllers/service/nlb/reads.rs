@@ -16,7 +16,6 @@ use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::needs::MissingReads;
 use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedListener, ObservedSecurityGroup};
 use crate::plan::service::model::ObservedGroup;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{MARK_TAG, Owner};
 
 impl NetworkProduct {

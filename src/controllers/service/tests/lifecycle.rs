@@ -39,7 +39,6 @@ use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::annotations::values::ValueKind;
 use crate::plan::service::applied;
 use crate::plan::service::handling::Departure;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{LABEL_LB_ID, MARK_TAG, Owner};
 use crate::plan::service::settings::VSwitchChoice;
 

@@ -1,6 +1,6 @@
 //! A second product, as small as one can be: it shows that the engine knows nothing of classic load balancers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,13 +27,15 @@ use crate::plan::location::CloudLocation;
 use crate::plan::service::annotations::Annotations;
 use crate::plan::service::applied;
 use crate::plan::service::backends::AddressFamily;
+use crate::plan::service::cloud::{Answer, CloudModel, Observed, ObservedInstanceModel};
 use crate::plan::service::desired::{self, ProductModel, Removal, Sources};
 use crate::plan::service::goal::Goal;
 use crate::plan::service::group_diff::GroupModel;
 use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::model::{DesiredGroup, ObservedGroup};
-use crate::plan::service::observed::{Listeners, ObservedModel};
-use crate::plan::service::operation::{CreationModel, Operation, OperationModel, OwnOperation, Part, WriteEffect};
+use crate::plan::service::model::DesiredGroup;
+use crate::plan::service::operation::{
+    CreationModel, ListenerFields, Operation, OperationModel, OwnOperation, Part, WriteEffect,
+};
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ScopedProblems;
@@ -61,9 +63,17 @@ struct TinyModel;
 
 type Desired = desired::Desired<TinyModel>;
 
-#[derive(Clone, Debug, Default)]
-struct Seen {
-    name: Option<String>,
+type Seen = Observed<TinyModel>;
+
+/// A name in the cloud.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Found {
+    name: String,
+    tags: LiteMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Parts {
     is_open: bool,
     is_busy: bool,
 }
@@ -134,31 +144,47 @@ fn step_of(operation: &Operation<TinyModel>) -> &Step {
     step
 }
 
-impl ObservedModel for Seen {
-    type Model = TinyModel;
-
-    fn tagged(&self) -> Option<TaggedInstance<'_>> {
-        static NO_TAGS: LiteMap<String, String> = LiteMap::new();
-        let name = self.name.as_deref()?;
-        Some(TaggedInstance { id: name, name, address: name, vpc_id: "", tags: &NO_TAGS })
+impl ObservedInstanceModel for Found {
+    fn tagged(&self) -> TaggedInstance<'_> {
+        let name = self.name.as_str();
+        TaggedInstance { id: name, name, address: name, vpc_id: "", tags: &self.tags }
     }
 
-    fn groups(&self) -> &LiteMap<String, ObservedGroup> {
-        static NO_GROUPS: LiteMap<String, ObservedGroup> = LiteMap::new();
-        &NO_GROUPS
+    fn tags_mut(&mut self) -> &mut LiteMap<String, String> {
+        &mut self.tags
+    }
+}
+
+impl CloudModel for TinyModel {
+    const NEW_ARE_STOPPED: bool = false;
+    const RUNNING: &'static str = "running";
+    type Found = Found;
+    type Parts = Parts;
+
+    fn made(wanted: &Never, _: &Answer) -> Found {
+        match *wanted {}
     }
 
-    fn groups_mut(&mut self) -> impl Iterator<Item = &mut ObservedGroup> {
-        std::iter::empty()
+    fn apply(seen: &mut Seen, operation: &Operation<Self>, _: &Answer) {
+        match step_of(operation) {
+            Step::Make(name) => {
+                (seen.instance, seen.is_busy) = (Some(Found { name: name.clone(), ..Found::default() }), true);
+            }
+            Step::Open(_) => seen.is_open = true,
+            Step::Remove(_) => seen.instance = None,
+        }
     }
 
-    fn unlisted(&self) -> &BTreeSet<String> {
-        static NO_IDS: BTreeSet<String> = BTreeSet::new();
-        &NO_IDS
+    fn sent(_: ListenerKey, _: &ListenerFields<Self>, changes: &ListenerFields<Self>) -> ListenerFields<Self> {
+        changes.clone()
     }
 
-    fn listeners(&self) -> Option<&Listeners<TinyModel>> {
-        None
+    fn must_wait(seen: &Seen, step: &steps::Step<Self>) -> bool {
+        seen.is_busy && matches!(step_of(&step.operation), Step::Open(_))
+    }
+
+    fn look_again(seen: &Seen) -> Option<Duration> {
+        seen.is_busy.then_some(Duration::from_millis(50))
     }
 }
 
@@ -168,7 +194,6 @@ impl ProductModel for TinyModel {
     type Instance = ();
     type Access = ();
     type Extra = ();
-    type Observed = Seen;
 
     fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
         Owner::of(service, settings)
@@ -192,14 +217,14 @@ impl ProductModel for TinyModel {
 
     fn diff(desired: &Desired, seen: &Seen) -> Plan<TinyModel> {
         let mut plan = Plan::default();
-        match &seen.name {
+        match seen.id() {
             None => {
                 let name = desired.owner.default_name();
                 plan.step(Step::Make(name.clone()), Target::LoadBalancer, [], "there is none");
                 plan.step(Step::Open(name), Target::Attribute("open"), [], "it is new");
             }
             Some(name) if !seen.is_open => {
-                plan.step(Step::Open(name.clone()), Target::Attribute("open"), [], "it is closed");
+                plan.step(Step::Open(name.to_owned()), Target::Attribute("open"), [], "it is closed");
             }
             _ => {}
         }
@@ -208,15 +233,15 @@ impl ProductModel for TinyModel {
 
     fn teardown(_: &Removal, seen: &Seen) -> Plan<TinyModel> {
         let mut plan = Plan::default();
-        if let Some(name) = &seen.name {
-            plan.step(Step::Remove(name.clone()), Target::LoadBalancer, [], "the Service leaves");
+        if let Some(name) = seen.id() {
+            plan.step(Step::Remove(name.to_owned()), Target::LoadBalancer, [], "the Service leaves");
         }
         plan
     }
 
     fn ingress(_: &Desired, seen: &Seen, _: &[String]) -> Vec<Ingress> {
-        let hostname = |name: &String| Ingress { ip: String::new(), hostname: format!("{name}.example.com") };
-        seen.name.iter().filter(|_| seen.is_open).map(hostname).collect()
+        let hostname = |name: &str| Ingress { ip: String::new(), hostname: format!("{name}.example.com") };
+        seen.id().into_iter().filter(|_| seen.is_open).map(hostname).collect()
     }
 }
 
@@ -228,28 +253,10 @@ impl GroupModel for TinyModel {
 
 impl Product for Tiny {
     type Model = TinyModel;
-    type Observed = Seen;
-    type Answer = ();
 
     const CONTROLLER: &'static str = "tiny";
     const COMPONENT: &'static str = "tiny-controller";
     const KIND: LoadBalancerKind = LoadBalancerKind::Classic;
-
-    fn apply(seen: &mut Seen, operation: &Operation<TinyModel>, (): &()) {
-        match step_of(operation) {
-            Step::Make(name) => (seen.name, seen.is_busy) = (Some(name.clone()), true),
-            Step::Open(_) => seen.is_open = true,
-            Step::Remove(_) => seen.name = None,
-        }
-    }
-
-    fn must_wait(seen: &Seen, step: &steps::Step<TinyModel>) -> bool {
-        seen.is_busy && matches!(step_of(&step.operation), Step::Open(_))
-    }
-
-    fn look_again(seen: &Seen) -> Option<Duration> {
-        seen.is_busy.then_some(Duration::from_millis(50))
-    }
 
     async fn read(&self, _: &Owner, id: &str, _: Due<'_>) -> Result<Seen, Fault> {
         let gone = || Fault::new("tiny", FaultKind::Gone, "there is none of this name");
@@ -259,8 +266,10 @@ impl Product for Tiny {
     async fn list(&self, by: ListedBy<'_>) -> Result<Vec<Seen>, Fault> {
         let names = self.0.lock();
         let listed = names.open.iter().filter(|(name, _)| matches!(by, ListedBy::Name(wanted) if wanted == *name));
-        let seen =
-            |(name, is_open): (&String, &bool)| Seen { name: Some(name.clone()), is_open: *is_open, ..Seen::default() };
+        let seen = |(name, is_open): (&String, &bool)| Seen {
+            parts: Parts { is_open: *is_open, is_busy: false },
+            ..Seen::alone(Found { name: name.clone(), ..Found::default() })
+        };
         Ok(listed.map(seen).collect())
     }
 
@@ -309,14 +318,14 @@ impl Product for Tiny {
         Ok(Vec::new())
     }
 
-    async fn perform(&self, _: &Write<'_>, operation: &Operation<TinyModel>, _: &Seen) -> Result<(), Fault> {
+    async fn perform(&self, _: &Write<'_>, operation: &Operation<TinyModel>, _: &Seen) -> Result<Answer, Fault> {
         let mut names = self.0.lock();
         match step_of(operation) {
             Step::Make(name) => names.open.insert(name.clone(), false),
             Step::Open(name) => names.open.insert(name.clone(), true),
             Step::Remove(name) => names.open.remove(name),
         };
-        Ok(())
+        Ok(Answer::default())
     }
 }
 

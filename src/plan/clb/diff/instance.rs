@@ -7,7 +7,7 @@ use crate::plan::clb::observed::{Observed, ObservedInstance, PendingCharge};
 use crate::plan::clb::operation::{Operation, Own, Plan};
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::ObservedInstanceModel;
+use crate::plan::service::cloud::ObservedInstanceModel as _;
 use crate::plan::service::instance_diff::{self, attribute, key_of};
 use crate::plan::service::ownership::{REUSE_TAG, UNPROTECTED_TAG};
 use crate::plan::service::problem::ServiceProblem;

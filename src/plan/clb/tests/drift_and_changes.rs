@@ -17,7 +17,6 @@ use crate::plan::service::diff::diff;
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::ObservedGroup;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{CLUSTER_TAG, MARK_TAG, Owner, REUSE_TAG, UNPROTECTED_TAG};
 
 fn ingress(ip: &str) -> Ingress {
@@ -51,7 +50,7 @@ fn pods_without_interface_hold_removals_back_while_no_other_is_wanted() {
     world.endpoints.endpoints.truncate(1);
     world.endpoints.endpoints.push(pod("192.168.64.11", "n1"));
     let mut dead = cloud.observed.clone();
-    for group in dead.groups_mut() {
+    for (_, group) in &mut dead.groups {
         let backends = Arc::make_mut(group.backends.as_mut().unwrap());
         let other = backends.iter_mut().find(|backend| &*backend.key.server_ip != "192.168.64.11").unwrap();
         other.key.server_ip = "192.168.64.31".into();

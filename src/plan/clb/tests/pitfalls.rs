@@ -11,10 +11,9 @@ use crate::plan::clb::operation::Operation;
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::TargetPort;
 use crate::plan::service::annotations::reference::tables;
-use crate::plan::service::cloud::ObservedInstanceModel;
+use crate::plan::service::cloud::ObservedInstanceModel as _;
 use crate::plan::service::diff::diff;
 use crate::plan::service::model::{BackendKind, GroupRef};
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{Owner, SHORT_MARK};
 
 /// Everything that is told of a Service that has nothing yet.

@@ -12,12 +12,11 @@ use crate::plan::clb::observed::Observed;
 use crate::plan::clb::operation::{Operation, Plan, Step};
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{EndpointsView, ServicePort};
-use crate::plan::service::cloud::ObservedInstanceModel;
+use crate::plan::service::cloud::ObservedInstanceModel as _;
 use crate::plan::service::diff::diff;
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::listener_pass::ListenerModel;
 use crate::plan::service::model::{BackendKey, GroupRef};
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::steps::Target;
 

@@ -12,7 +12,6 @@ use crate::plan::service::applied;
 use crate::plan::service::diff::diff;
 use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{CLUSTER_TAG, MARK_TAG, Owner};
 use crate::plan::service::steps::Target;
 

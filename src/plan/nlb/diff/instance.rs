@@ -9,7 +9,7 @@ use crate::plan::nlb::observed::{Observed, ObservedInstance};
 use crate::plan::nlb::operation::{Operation, Own, Plan};
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::ObservedInstanceModel;
+use crate::plan::service::cloud::ObservedInstanceModel as _;
 use crate::plan::service::diff::DiffModel;
 use crate::plan::service::instance_diff::{self, attribute, key_of};
 use crate::plan::service::problem::ServiceProblem;

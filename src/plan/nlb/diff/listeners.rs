@@ -9,7 +9,7 @@ use crate::plan::nlb::model::{ListenerField, ListenerFields, ListenerKey, Protoc
 use crate::plan::nlb::operation::Own;
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::CloudModel;
+use crate::plan::service::cloud::CloudModel as _;
 use crate::plan::service::listener_pass::{Lacking, ListenerModel};
 
 /// Certificates in one call.

@@ -18,7 +18,6 @@ use crate::plan::service::group_operation::GroupOperation;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::listener_pass::ListenerModel;
 use crate::plan::service::model::{BackendKey, GroupRef};
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::Owner;
 
 const ANNOTATIONS: &[(&str, &[&str])] = &[
