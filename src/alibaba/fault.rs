@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fence::NotLeading;
 
-/// How to react: see [`FaultKind::reaction`].
+/// How to react; one table has the reactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
