@@ -1,7 +1,7 @@
 //! Classic load balancers (CLB) for Services: what is wanted, what is there, and the steps between.
 //!
 //! Reading order: [`annotations`] (what users may say), [`desire`] (what a Service asks for, a [`desired::Desired`]),
-//! [`observed`] (what the cloud has, and what steps do to it) and [`needs`] (what of it must be read), [`diff`] and
+//! [`observed`] (what the cloud has), `apply` (what steps do to it) and [`needs`] (what of it must be read), [`diff`] and
 //! [`teardown`] (the steps). What all load balancer products share is in [`service`](super::service).
 
 pub mod annotations;

@@ -111,7 +111,7 @@ impl Product for ClassicProduct {
             && removal.had_ranges
         {
             let found = tolerate(&mut unread, self.find_access_list(&removal.owner.access_list_name()).await)?;
-            observed.access_list = found.unwrap_or(AccessList::Unknown);
+            observed.parts.access_list = found.unwrap_or(AccessList::Unknown);
         }
         Ok(Completed { shows_all_made, unread })
     }
@@ -142,7 +142,7 @@ impl Product for ClassicProduct {
             observed.listeners = None;
         }
         if plan.touches(Part::Access) {
-            observed.access_list = AccessList::Unread;
+            observed.parts.access_list = AccessList::Unread;
         }
         self.read_needs(goal, observed, None).await?.pop().map_or(Ok(()), Err)
     }

@@ -168,7 +168,7 @@ impl Product for NetworkProduct {
             observed.listeners = None;
         }
         if plan.touches(Part::Access) {
-            observed.security_groups = None;
+            observed.parts.security_groups = None;
         }
         let unread = self.read_needs(goal, observed, &Search { due: None, ..search.clone() }).await?;
         observed.note_what_is_busy();

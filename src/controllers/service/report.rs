@@ -60,7 +60,7 @@ pub(super) enum Halt {
 pub(super) struct Later {
     pub(super) again: Duration,
     why: Cow<'static, str>,
-    /// What is told until then.
+    /// How the Service is reported until then.
     state: SyncState,
     /// Whether each time is worth a line in the log.
     is_logged: bool,
@@ -296,7 +296,7 @@ impl Halt {
         }
     }
 
-    /// What is told of it: what passes by itself is logged at once, and told to the user only if it lasts.
+    /// How the Service is reported: of what passes by itself, the user gets an event only if it lasts.
     fn state(&self) -> SyncState {
         state(match self {
             Self::Later(later) => return later.state,

@@ -23,7 +23,7 @@ const BY_USE: &str = "slb.lcu.elastic";
 impl CloudModel for ClassicModel {
     const NEW_ARE_STOPPED: bool = true;
     const RUNNING: &'static str = "running";
-    type Found = ObservedInstance;
+    type ObservedInstance = ObservedInstance;
     type Parts = ObservedParts;
 
     fn made(wanted: &CreateInstance, made: &Answer) -> ObservedInstance {
@@ -90,21 +90,21 @@ impl CloudModel for ClassicModel {
                 domains(observed, listener).into_iter().for_each(|all| drop(all.remove(domain)));
             }
             Operation::Own(Own::CreateAccessList(wanted)) => {
-                observed.access_list = AccessList::Found(ObservedAccessList {
+                observed.parts.access_list = AccessList::Found(ObservedAccessList {
                     id: id(),
                     name: wanted.name.clone(),
                     tags: LiteMap::from_iter(wanted.tags.clone()),
                     ..ObservedAccessList::default()
                 });
             }
-            Operation::Own(Own::DeleteAccessList { .. }) => observed.access_list = AccessList::Absent,
+            Operation::Own(Own::DeleteAccessList { .. }) => observed.parts.access_list = AccessList::Absent,
             Operation::Own(Own::AddAccessEntries { entries, .. }) => {
-                if let AccessList::Found(list) = &mut observed.access_list {
+                if let AccessList::Found(list) = &mut observed.parts.access_list {
                     list.entries.extend(entries);
                 }
             }
             Operation::Own(Own::RemoveAccessEntries { entries, .. }) => {
-                if let AccessList::Found(list) = &mut observed.access_list {
+                if let AccessList::Found(list) = &mut observed.parts.access_list {
                     list.entries.retain(|entry| !entries.contains(entry));
                 }
             }
@@ -118,7 +118,8 @@ impl CloudModel for ClassicModel {
 
     /// Plans name an access control list that does not exist yet by its name.
     fn with_ids(observed: &Observed, mut fields: ListenerFields) -> ListenerFields {
-        if let (AccessList::Found(list), Some(named)) = (&observed.access_list, fields.get_mut(&ListenerField::AclId))
+        if let (AccessList::Found(list), Some(named)) =
+            (&observed.parts.access_list, fields.get_mut(&ListenerField::AclId))
             && *named == list.name
         {
             named.clone_from(&list.id);

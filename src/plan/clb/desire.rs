@@ -119,8 +119,8 @@ impl ProductModel for ClassicModel {
         otherwise
     }
 
-    fn found(observed: &Observed) -> Vec<(Name, String)> {
-        observed.instance.as_ref().map(found).unwrap_or_default()
+    fn found(it: &ObservedInstance) -> Vec<(Name, String)> {
+        INSTANCE.into_iter().filter_map(|(name, field)| Some((name, it.fields.get(&field)?.clone()))).collect()
     }
 
     fn diff(desired: &Desired, observed: &Observed) -> Plan {
@@ -176,11 +176,6 @@ fn made_with(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Nam
     ];
     all.extend(INSTANCE.map(|(name, field)| configured(name, create.fields.get(&field).cloned())));
     all
-}
-
-/// What the load balancer has, as annotations would say it.
-fn found(it: &ObservedInstance) -> Vec<(Name, String)> {
-    INSTANCE.into_iter().filter_map(|(name, field)| Some((name, it.fields.get(&field)?.clone()))).collect()
 }
 
 /// An attribute of a listener that no annotation states.

@@ -23,7 +23,8 @@ use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
 impl DiffModel for ClassicModel {
-    const IS_WHOLE: bool = true;
+    const HAS_OWN_GROUPS: bool = true;
+    const IS_SET_WHEN_MADE: bool = true;
 
     fn is_bound(desired: &Desired, instance: &ObservedInstance) -> bool {
         let is_own = |it: &Ingress| {

@@ -63,7 +63,9 @@ impl Desired {
             if let (Some(new), Some(old)) = (certificate(&listener.fields), certificate(&remote.fields))
                 && new != old
             {
-                needs.certificates.extend([new, old].into_iter().filter(|id| !observed.certificates.contains_key(id)));
+                needs
+                    .certificates
+                    .extend([new, old].into_iter().filter(|id| !observed.parts.certificates.contains_key(id)));
             }
         }
         needs.certificates.sort_unstable();

@@ -108,8 +108,13 @@ impl ProductModel for NetworkModel {
         otherwise
     }
 
-    fn found(observed: &Observed) -> Vec<(Name, String)> {
-        observed.instance.as_ref().map(found).unwrap_or_default()
+    fn found(it: &ObservedInstance) -> Vec<(Name, String)> {
+        use InstanceField::{BandwidthPackage, CrossZone, IpVersion, Ipv6AddressType};
+        let is_told =
+            |field: &InstanceField| !matches!(field, BandwidthPackage | CrossZone | IpVersion | Ipv6AddressType);
+        let told =
+            it.fields.iter().filter(|(field, _)| is_told(field)).map(|(field, value)| (field, value.clone())).collect();
+        shown(&told).collect()
     }
 
     fn diff(desired: &Desired, observed: &Observed) -> Plan {
@@ -138,15 +143,6 @@ fn made_with(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Nam
     let mut all = vec![zones, configured(Name::AdditionalResourceTags, origins::tags(&settings.nlb.tags))];
     all.extend(shown(&create.fields).map(|(name, value)| configured(name, Some(value))));
     all
-}
-
-/// What the load balancer has, as annotations would say it.
-fn found(it: &ObservedInstance) -> Vec<(Name, String)> {
-    use InstanceField::{BandwidthPackage, CrossZone, IpVersion, Ipv6AddressType};
-    let is_told = |field: &InstanceField| !matches!(field, BandwidthPackage | CrossZone | IpVersion | Ipv6AddressType);
-    let told =
-        it.fields.iter().filter(|(field, _)| is_told(field)).map(|(field, value)| (field, value.clone())).collect();
-    shown(&told).collect()
 }
 
 fn shown(fields: &InstanceFields) -> impl Iterator<Item = (Name, String)> {

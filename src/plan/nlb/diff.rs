@@ -24,10 +24,11 @@ use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
 impl DiffModel for NetworkModel {
-    const IS_WHOLE: bool = false;
+    const HAS_OWN_GROUPS: bool = false;
+    const IS_SET_WHEN_MADE: bool = false;
 
     fn is_going(observed: &Observed) -> bool {
-        observed.jobs.get(&Target::LoadBalancer).is_some_and(|job| job.deletes)
+        observed.parts.jobs.get(&Target::LoadBalancer).is_some_and(|job| job.deletes)
     }
 
     fn is_bound(desired: &Desired, instance: &ObservedInstance) -> bool {
@@ -88,7 +89,7 @@ impl GroupModel for NetworkModel {
     const NAMED: &'static str = "a server group that exists";
 
     fn is_same(desired: &Desired, observed: &Observed, name: &str, id: &str) -> bool {
-        let known = desired.extra.group_specs.get(name).zip(observed.group_details.get(id));
+        let known = desired.extra.group_specs.get(name).zip(observed.parts.group_details.get(id));
         known.is_none_or(|(spec, details)| is_same(observed, spec, details))
     }
 
@@ -109,7 +110,7 @@ impl GroupModel for NetworkModel {
             clash(desired, wanted, id, members, plan);
         }
         let spec = desired.extra.group_specs.get(&wanted.group.to_string());
-        if let Some((spec, details)) = spec.zip(observed.group_details.get(id)) {
+        if let Some((spec, details)) = spec.zip(observed.parts.group_details.get(id)) {
             attributes(wanted, &place.group, (spec, details), plan);
         }
     }
@@ -141,7 +142,7 @@ fn attributes(wanted: &DesiredGroup, group: &GroupRef, (spec, details): (&GroupS
     plan.step(Own::SetGroup { group: group.clone(), fields }, Target::Group(group.clone()), [], reason);
 }
 
-/// A backend of a user that is what we would add stays the user's; that is told.
+/// Notes backends that users added themselves and that serve this port: the controller leaves them alone.
 fn clash(desired: &Desired, wanted: &DesiredGroup, id: &str, backends: &[Backend], plan: &mut Plan) {
     let foreign = |backend: &&Backend| {
         !desired.owner.owns_backend(&backend.description) && wanted.backends.contains(&backend.key)

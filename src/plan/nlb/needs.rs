@@ -43,14 +43,14 @@ impl Desired {
         });
         let mut needs =
             MissingReads { group_backends: observed.groups_to_read(&self.owner, true), ..MissingReads::default() };
-        let ours = observed.security_groups.iter().flatten().find(|group| self.owner.owns_tagged(&group.tags));
+        let ours = observed.parts.security_groups.iter().flatten().find(|group| self.owner.owns_tagged(&group.tags));
         needs.rules_of = ours.filter(|group| group.rules.is_none()).map(|group| group.id.clone());
         let former = applied::groups(&self.applied).filter(|id| !observed.groups.contains_key(*id)).cloned();
         // One can be left of an earlier load balancer, or of ranges that were withdrawn before it was joined.
         let had_ranges = self.access.is_some() || self.applied.contains(applied::SOURCE_RANGES);
         let Some(instance) = &observed.instance else {
             needs.named_groups = former.collect();
-            needs.security_groups = had_ranges && observed.security_groups.is_none();
+            needs.security_groups = had_ranges && observed.parts.security_groups.is_none();
             return needs;
         };
         let used = groups_of_users(self.reuse.is_some(), observed);
@@ -65,7 +65,7 @@ impl Desired {
         });
         needs.certificates = unread.map(|(key, _)| *key).collect();
         let may_have_one = had_ranges || !instance.security_group_ids.is_empty();
-        needs.security_groups = may_have_one && self.reuse.is_none() && observed.security_groups.is_none();
+        needs.security_groups = may_have_one && self.reuse.is_none() && observed.parts.security_groups.is_none();
         needs
     }
 }

@@ -32,8 +32,8 @@ pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed)
         listeners: stays && observed.instance.is_some() && observed.listeners.is_none(),
         named_groups: named.cloned().chain(groups_of_users(departure.reuse.is_some(), observed)).collect(),
         group_backends: observed.groups_to_read(owner, true),
-        former: former(owner, observed).filter(|id| !observed.former.contains_key(*id)).cloned().collect(),
-        security_groups: observed.security_groups.is_none(),
+        former: former(owner, observed).filter(|id| !observed.parts.former.contains_key(*id)).cloned().collect(),
+        security_groups: observed.parts.security_groups.is_none(),
         ..MissingReads::default()
     }
 }
@@ -42,7 +42,8 @@ pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed)
 fn former<'a>(owner: &'a Owner, observed: &'a Observed) -> impl Iterator<Item = &'a String> {
     let here = observed.instance.as_ref().map(|instance| &instance.id);
     let ours = observed.groups.iter().filter(|(_, group)| owner.owns_group(&group.name));
-    let used = ours.filter_map(|(id, _)| observed.group_details.get(id)).flat_map(|details| &details.load_balancers);
+    let used =
+        ours.filter_map(|(id, _)| observed.parts.group_details.get(id)).flat_map(|details| &details.load_balancers);
     used.filter(move |id| Some(*id) != here)
 }
 
@@ -95,7 +96,7 @@ fn clear(owner: &Owner, observed: &Observed, references: &GroupReferences<Listen
 fn leave_former(owner: &Owner, observed: &Observed, group: &str, plan: &mut Plan) -> Option<Vec<Target>> {
     let name = observed.groups.get(group).map(|group| &group.name).filter(|name| owner.owns_group(name));
     let Some(name) = name else { return Some(Vec::new()) };
-    let listeners = observed.former.iter().flat_map(|(id, all)| all.iter().map(move |(key, it)| (id, key, it)));
+    let listeners = observed.parts.former.iter().flat_map(|(id, all)| all.iter().map(move |(key, it)| (id, key, it)));
     let mut gone = Vec::new();
     let mut is_free = true;
     for (load_balancer, key, listener) in listeners.filter(|(_, _, listener)| listener.group_id == group) {
@@ -125,11 +126,11 @@ fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan
     if fields.iter().next().is_some() {
         plan.step(Own::SetInstance(fields), Target::Attribute("protection"), [], reason);
     }
-    for (id, details) in observed.group_details.iter().filter(|(_, details)| owner.owns_tagged(&details.tags)) {
+    for (id, details) in observed.parts.group_details.iter().filter(|(_, details)| owner.owns_tagged(&details.tags)) {
         let operation = Own::UntagGroup { id: id.clone(), keys: marks_on(owner, &details.tags) };
         plan.step(operation, Target::Attribute("tags of groups"), [], reason);
     }
-    for group in observed.security_groups.iter().flatten() {
+    for group in observed.parts.security_groups.iter().flatten() {
         plan.note(format!("security group {} is kept with the load balancer", group.id));
     }
     if observed.groups_unread {

@@ -118,7 +118,7 @@ impl Cloud {
         };
         let id = Some(format!("{prefix}-{:03}", self.made));
         self.observed.apply(operation, &Answer { id, ..Answer::default() });
-        let busy: Vec<_> = self.observed.jobs.keys().cloned().collect();
+        let busy: Vec<_> = self.observed.parts.jobs.keys().cloned().collect();
         for target in busy {
             self.observed.settle(&target);
         }
@@ -200,9 +200,9 @@ fn the_rules_of_a_security_group_that_outlived_its_load_balancer_are_read_before
         ..ObservedSecurityGroup::default()
     };
     let mut cloud = Cloud::default();
-    cloud.observed.security_groups = Some(vec![left]);
+    cloud.observed.parts.security_groups = Some(vec![left]);
     assert_eq!(desired.needs(&cloud.observed).rules_of.as_deref(), Some("sg-left"));
-    cloud.observed.security_groups.iter_mut().flatten().for_each(|group| group.rules = Some(BTreeMap::new()));
+    cloud.observed.parts.security_groups.iter_mut().flatten().for_each(|group| group.rules = Some(BTreeMap::new()));
     let plan = bring(&world, &mut cloud);
     assert_eq!((plan.problems.len(), cloud.listeners()), (0, vec!["80/TCP".to_owned()]), "{plan}");
 }
@@ -212,10 +212,10 @@ fn while_security_groups_cannot_be_listed_none_is_made_and_no_listener_either() 
     let mut world = world(&[]);
     world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
     let mut cloud = Cloud::default();
-    cloud.observed.security_groups = None;
+    cloud.observed.parts.security_groups = None;
     let plan = bring(&world, &mut cloud);
     assert!(plan.problems.iter().any(|problem| problem.to_string().contains("could not be listed")), "{plan}");
-    assert_eq!((&cloud.observed.security_groups, cloud.observed.groups.len()), (&None, 1), "{plan}");
+    assert_eq!((&cloud.observed.parts.security_groups, cloud.observed.groups.len()), (&None, 1), "{plan}");
     assert_eq!(cloud.observed.listeners.map(|all| all.len()), Some(0), "{plan}");
 }
 
@@ -226,7 +226,7 @@ fn where_lists_confirm_a_load_balancer_servers_are_read_only_if_their_number_is_
     let unread = |servers: usize| {
         let mut listed = known.clone();
         listed.groups.iter_mut().map(|(_, it)| it).for_each(|group| group.backends = None);
-        listed.group_details.iter_mut().map(|(_, it)| it).for_each(|details| details.server_count = servers);
+        listed.parts.group_details.iter_mut().map(|(_, it)| it).for_each(|details| details.server_count = servers);
         listed.remember(&known);
         desired(&world).needs(&listed).group_backends.len()
     };

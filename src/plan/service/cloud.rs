@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use litemap::LiteMap;
@@ -22,12 +21,12 @@ pub trait CloudModel: OperationModel {
     /// The status of a listener that takes traffic.
     const RUNNING: &'static str;
     /// The load balancer itself.
-    type Found: ObservedInstanceModel + Send + Sync;
+    type ObservedInstance: ObservedInstanceModel + Send + Sync;
     /// What only this product has besides.
     type Parts: Clone + Debug + Default + Eq + Send + Sync;
 
     /// What is there once the cloud has made a load balancer.
-    fn made(wanted: &Self::Creation, answer: &Answer) -> Self::Found;
+    fn made(wanted: &Self::Creation, answer: &Answer) -> Self::ObservedInstance;
 
     /// What an operation does in this product alone, after what it does in all.
     fn apply(observed: &mut Observed<Self>, operation: &Operation<Self>, answer: &Answer);
@@ -86,7 +85,7 @@ pub trait ObservedInstanceModel: Clone + Debug + Default + Eq {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed<M: CloudModel> {
     /// `None` if there is no such load balancer.
-    pub instance: Option<M::Found>,
+    pub instance: Option<M::ObservedInstance>,
     /// Server groups by id.
     pub groups: LiteMap<String, ObservedGroup>,
     /// Ids of those among them that listeners use and that exist although the list of the cloud lacks them.
@@ -101,29 +100,15 @@ pub struct Observed<M: CloudModel> {
     pub parts: M::Parts,
 }
 
-impl<M: CloudModel> Deref for Observed<M> {
-    type Target = M::Parts;
-
-    fn deref(&self) -> &M::Parts {
-        &self.parts
-    }
-}
-
-impl<M: CloudModel> DerefMut for Observed<M> {
-    fn deref_mut(&mut self) -> &mut M::Parts {
-        &mut self.parts
-    }
-}
-
 impl<M: CloudModel> Observed<M> {
     /// A load balancer of which nothing else was read yet.
-    pub fn alone(instance: M::Found) -> Self {
+    pub fn alone(instance: M::ObservedInstance) -> Self {
         Self { instance: Some(instance), ..Self::default() }
     }
 
     /// What tells whose the load balancer is; `None` if there is none.
     pub fn tagged(&self) -> Option<TaggedInstance<'_>> {
-        self.instance.as_ref().map(M::Found::tagged)
+        self.instance.as_ref().map(M::ObservedInstance::tagged)
     }
 
     /// The id of the load balancer; `None` if there is none.

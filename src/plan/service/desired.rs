@@ -82,7 +82,7 @@ pub trait ProductModel: CloudModel<ListenerKey: Into<Target>> {
     ) -> Vec<Otherwise<Self::Name>>;
 
     /// What the load balancer has, as annotations would say it.
-    fn found(observed: &Observed<Self>) -> Vec<(Self::Name, String)>;
+    fn found(instance: &Self::ObservedInstance) -> Vec<(Self::Name, String)>;
 
     /// The steps to the desired state.
     fn diff(desired: &Desired<Self>, observed: &Observed<Self>) -> Plan<Self>;

@@ -22,8 +22,10 @@ use super::steps::{Plan, Target};
 
 /// What is particular to a product's diff.
 pub(crate) trait DiffModel: ListenerModel + GroupModel {
-    /// Whether server groups are parts of a load balancer, and all that can be said of a new one is said when it is made.
-    const IS_WHOLE: bool;
+    /// Whether each server group is part of one load balancer.
+    const HAS_OWN_GROUPS: bool;
+    /// Whether the creation of a load balancer sets all its attributes.
+    const IS_SET_WHEN_MADE: bool;
 
     /// Whether the load balancer is being deleted, so that nothing is there to work on.
     fn is_going(_observed: &Observed<Self>) -> bool {
@@ -31,13 +33,13 @@ pub(crate) trait DiffModel: ListenerModel + GroupModel {
     }
 
     /// Whether the Service publishes the address of this load balancer already, or none.
-    fn is_bound(desired: &Desired<Self>, instance: &Self::Found) -> bool;
+    fn is_bound(desired: &Desired<Self>, instance: &Self::ObservedInstance) -> bool;
 
     /// What else keeps the load balancer from being used; or from being made, where there is none.
-    fn usable(desired: &Desired<Self>, instance: Option<&Self::Found>) -> Result<(), ServiceProblem>;
+    fn usable(desired: &Desired<Self>, instance: Option<&Self::ObservedInstance>) -> Result<(), ServiceProblem>;
 
     /// Whether it has a public address.
-    fn is_public(instance: &Self::Found) -> bool;
+    fn is_public(instance: &Self::ObservedInstance) -> bool;
 
     /// What is asked of one that is made.
     fn creation(desired: &Desired<Self>) -> &Self::Creation;
@@ -79,7 +81,7 @@ pub(crate) fn diff<M: DiffModel>(desired: &Desired<M>, observed: &Observed<M>) -
     let follow = |problems, serves| Plan { problems, ..group_diff::follow(desired, observed, serves) };
     if !is_usable {
         // Groups that are no part of a load balancer go on: what sends traffic to them now still does.
-        return if M::IS_WHOLE { plan } else { follow(plan.problems, false) };
+        return if M::HAS_OWN_GROUPS { plan } else { follow(plan.problems, false) };
     }
     if let Some(problem) = instance_diff::forbidden(desired, instance.is_some_and(M::is_public)) {
         plan.problems.push(problem);
@@ -121,7 +123,7 @@ fn converge<M: DiffModel>(stated: &Desired<M>, observed: &Observed<M>, mut plan:
 /// Plans the creation of a load balancer, and gives what there is afterwards if something is left to be set on it.
 fn make<M: DiffModel>(desired: &Desired<M>, observed: &Observed<M>, plan: &mut Plan<M>) -> Option<Observed<M>> {
     let operation = Operation::Create(Box::new(M::creation(desired).clone()));
-    let mut made = (!M::IS_WHOLE).then(|| observed.clone());
+    let mut made = (!M::IS_SET_WHEN_MADE).then(|| observed.clone());
     made.iter_mut().for_each(|made| made.apply(&operation, &Answer::default()));
     plan.step(operation, Target::LoadBalancer, [], "the Service has no load balancer");
     made

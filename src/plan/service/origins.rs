@@ -28,7 +28,8 @@ pub(crate) fn origins<M: ProductModel>(
     desired: &Desired<M>,
     observed: &Observed<M>,
 ) -> Vec<SettingOrigin> {
-    let (annotations, found) = (parse::<M::Name>(service), M::found(observed));
+    let (annotations, found) =
+        (parse::<M::Name>(service), observed.instance.as_ref().map(M::found).unwrap_or_default());
     let mut otherwise = M::otherwise(service, settings, desired);
     let backends = if settings.service.eni_backends { "eni" } else { "ecs" };
     otherwise.push(configured(M::Name::BACKEND_TYPE, Some(backends.to_owned())));

@@ -21,7 +21,7 @@ pub(super) async fn perform(
     observed: &Observed,
 ) -> Result<Answer, Fault> {
     let (permit, lb) = (write.permit, || load_balancer_id(observed));
-    let list = || match &observed.access_list {
+    let list = || match &observed.parts.access_list {
         AccessList::Found(list) => Ok(list.id.as_str()),
         _ => Err(missing("the access control list")),
     };

@@ -176,11 +176,11 @@ impl ClassicProduct {
         }
         for certificate in &needs.certificates {
             let state = tolerate(&mut unread, self.slb.certificate_state(certificate).await)?;
-            observed.certificates.insert(certificate.clone(), state.unwrap_or(CertificateState::Unknown));
+            observed.parts.certificates.insert(certificate.clone(), state.unwrap_or(CertificateState::Unknown));
         }
         if let Some(name) = &needs.access_list {
             let found = tolerate(&mut unread, self.find_access_list(name).await)?;
-            observed.access_list = found.unwrap_or(AccessList::Unknown);
+            observed.parts.access_list = found.unwrap_or(AccessList::Unknown);
         }
         Ok(unread)
     }

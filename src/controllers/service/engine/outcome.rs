@@ -20,6 +20,7 @@ use crate::plan::service::cloud::CloudModel;
 use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::ownership::marked_uid;
+use crate::plan::service::steps::Step;
 
 /// A network load balancer refuses other writes with `Conflict.Lock` while the cloud carries out one. The vendor does not document
 /// for how long; 200 ms were observed.
@@ -87,44 +88,14 @@ impl<P: Product> Engine<P> {
             wait
         });
         let mut execution = Execution::default();
-        let sighting = &mut prepared.sighting;
-        let unread = std::mem::take(&mut sighting.unread);
+        let unread = std::mem::take(&mut prepared.sighting.unread);
+        let sighting = &prepared.sighting;
         let before = case.state.cached.known.take();
         let doubted_before =
             !sighting.is_thorough && before.as_ref().is_some_and(|known| known.belief != Belief::Certain);
         let seen = (!steps.is_empty() || !unread.is_empty()).then(|| Inventory::of(&*sighting.observed));
         if !steps.is_empty() {
-            let lock = match prepared.lock.take() {
-                None => self.preparer.locks.lock(prepared.goal.facts().named).await,
-                lock => lock,
-            };
-            // Until the outcome is certain, no observed state is stored: the reconcile can be cancelled.
-            case.state.in_flight.changed_at = Some(Instant::now());
-            self.preparer.states.replace(&case.service.key, case.state.clone());
-            let is_new = case.service.ingress.is_empty() && case.state.now() < NEW_FOR;
-            let executor = Executor {
-                product: &self.preparer.product,
-                fence: &self.context.fence,
-                stop: &self.context.stop,
-                token: creation_token(case, P::KIND, sighting.observed.id().is_none()),
-                priority: Priority {
-                    tickets: Some(case.state.in_flight.tickets.clone()),
-                    namespace: digest::number(&case.service.key.namespace),
-                    ..Priority::default()
-                },
-                stocked: stocked(prepared.goal.facts().groups, &sighting.observed.groups),
-                most_refused: if is_new { 1 } else { REFUSED_IN_A_RUN },
-                serve_others: &|backends| self.preparer.states.members_among(backends),
-            };
-            execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;
-            if execution.changes_balancer && P::Model::look_again(&sighting.observed).is_some() {
-                tokio::spawn(async move {
-                    tokio::time::sleep(CHANGE_TIME).await;
-                    drop(lock);
-                });
-            }
-            self.deleted.fetch_add(execution.deleted, Ordering::Relaxed);
-            case.state.in_flight.changed_at = Some(Instant::now());
+            execution = self.run(case, &mut prepared, steps).await;
         }
         execution.done.splice(0..0, std::mem::take(&mut case.state.in_flight.started));
         // A failed job changes nothing here: the state was read after it.
@@ -136,7 +107,7 @@ impl<P: Product> Engine<P> {
         };
         let is_certain = belief == Belief::Certain;
         if let Some(seen) = seen {
-            let after = Inventory::of(&*sighting.observed);
+            let after = Inventory::of(&*prepared.sighting.observed);
             case.state.in_flight.creations.note(&seen, &after, (&execution.uncertain, is_certain));
         }
         execution.failures.refused.append(&mut prepared.failed_jobs);
@@ -158,6 +129,47 @@ impl<P: Product> Engine<P> {
             case.state.cached.known = Some(self.known(&outcome.prepared, before, belief));
         }
         outcome
+    }
+
+    /// Executes the steps. Until their outcome is certain, no observed state is stored: the reconcile can be cancelled.
+    async fn run(
+        &self,
+        case: &mut Case<P::Model>,
+        prepared: &mut Prepared<P>,
+        steps: Vec<Step<P::Model>>,
+    ) -> Execution<P::Model> {
+        let lock = match prepared.lock.take() {
+            None => self.preparer.locks.lock(prepared.goal.facts().named).await,
+            lock => lock,
+        };
+        case.state.in_flight.changed_at = Some(Instant::now());
+        self.preparer.states.replace(&case.service.key, case.state.clone());
+        let sighting = &mut prepared.sighting;
+        let is_new = case.service.ingress.is_empty() && case.state.now() < NEW_FOR;
+        let executor = Executor {
+            product: &self.preparer.product,
+            fence: &self.context.fence,
+            stop: &self.context.stop,
+            token: creation_token(case, P::KIND, sighting.observed.id().is_none()),
+            priority: Priority {
+                tickets: Some(case.state.in_flight.tickets.clone()),
+                namespace: digest::number(&case.service.key.namespace),
+                ..Priority::default()
+            },
+            stocked: stocked(prepared.goal.facts().groups, &sighting.observed.groups),
+            most_refused: if is_new { 1 } else { REFUSED_IN_A_RUN },
+            serve_others: &|backends| self.preparer.states.members_among(backends),
+        };
+        let execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;
+        if execution.changes_balancer && P::Model::look_again(&sighting.observed).is_some() {
+            tokio::spawn(async move {
+                tokio::time::sleep(CHANGE_TIME).await;
+                drop(lock);
+            });
+        }
+        self.deleted.fetch_add(execution.deleted, Ordering::Relaxed);
+        case.state.in_flight.changed_at = Some(Instant::now());
+        execution
     }
 
     fn known(&self, prepared: &Prepared<P>, before: Option<Known<P::Model>>, belief: Belief) -> Known<P::Model> {

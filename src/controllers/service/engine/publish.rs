@@ -131,7 +131,7 @@ impl<P: Product> Engine<P> {
         let mut changed = self.writer.set_labels(service, first.iter().copied()).await?;
         changed |= self.writer.set_labels(service, further).await?;
         let is_ready = is_last && failure.is_none() && !takes_over;
-        changed |= self.publish_addresses(case, outcome, (id, is_ready, takes_over)).await?;
+        changed |= self.publish_addresses(case, outcome, id, is_ready).await?;
         changed |= self.writer.set_labels(service, last.iter().copied()).await?;
         if let Some(failure) = failure {
             return Err(failure);
@@ -168,10 +168,12 @@ impl<P: Product> Engine<P> {
         &self,
         case: &mut Case<P::Model>,
         outcome: &Outcome<P>,
-        (id, is_ready, takes_over): (&str, bool, bool),
+        id: &str,
+        is_ready: bool,
     ) -> Result<bool, Halt> {
         let (goal, sighting) = (&outcome.prepared.goal, &outcome.prepared.sighting);
         let service = &Arc::clone(&case.service);
+        let takes_over = P::KIND.takes_over(service);
         let is_look_due =
             case.state.told.unanswered || sighting.is_thorough || service.ingress.is_empty() || takes_over;
         let elastic = match goal.facts().publishes_elastic {

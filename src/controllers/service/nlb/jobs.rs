@@ -15,7 +15,8 @@ impl NetworkProduct {
     /// Asks what became of all jobs, and how far the making of a load balancer is, which has no job.
     pub(super) async fn settle_jobs(&self, observed: &mut Observed) -> Result<Settled, Fault> {
         let mut settled = Settled::default();
-        let ids: Vec<String> = observed.jobs.values().map(|job| job.id.clone()).filter(|id| !id.is_empty()).collect();
+        let ids: Vec<String> =
+            observed.parts.jobs.values().map(|job| job.id.clone()).filter(|id| !id.is_empty()).collect();
         let states = match ids.is_empty() {
             true => Ok(BTreeMap::new()),
             false => self.jobs.ask(&ids, async |ids: Vec<String>| self.api.jobs(&ids).await).await,
@@ -25,9 +26,9 @@ impl NetworkProduct {
             Err(fault) if fails_alone(&fault) => return Ok(Settled { is_unknown: true, ..settled }),
             states => states?,
         };
-        for (target, job) in observed.jobs.clone() {
+        for (target, job) in observed.parts.jobs.clone() {
             match states.get(&job.id) {
-                Some(JobState::Running) => drop(observed.jobs.entry(target).and_modify(|job| job.looks += 1)),
+                Some(JobState::Running) => drop(observed.parts.jobs.entry(target).and_modify(|job| job.looks += 1)),
                 Some(JobState::Done) => observed.settle(&target),
                 Some(JobState::Failed) => {
                     let backends = job.adds.clone();
@@ -53,15 +54,15 @@ impl NetworkProduct {
             settled.is_unknown = true;
             return Ok(());
         };
-        let is_new = observed.jobs.get(&Target::LoadBalancer).is_some_and(|job| !job.request_id.is_empty());
+        let is_new = observed.parts.jobs.get(&Target::LoadBalancer).is_some_and(|job| !job.request_id.is_empty());
         match self.look_at(&id).await {
             Ok(instance) if matches!(instance.status.as_str(), "Provisioning" | "Configuring") => {
                 observed.instance = Some(instance);
-                observed.jobs.entry(Target::LoadBalancer).and_modify(|job| job.looks += 1);
+                observed.parts.jobs.entry(Target::LoadBalancer).and_modify(|job| job.looks += 1);
             }
             Ok(instance) if is_new => {
                 observed.instance = Some(instance);
-                observed.jobs.remove(&Target::LoadBalancer);
+                observed.parts.jobs.remove(&Target::LoadBalancer);
             }
             Ok(_) => settled.is_unknown = true,
             Err(fault) if fault.kind == FaultKind::Gone && is_new => settled.made_and_gone = Some(id),

@@ -35,7 +35,7 @@ pub(super) async fn perform(
     let vpc = || observed.instance.as_ref().map(|it| it.vpc_id.as_str()).ok_or_else(|| missing("the load balancer"));
     let (group, listener_id) = (|group| group_id(observed, group), |listener: &_| listener_id(observed, *listener));
     let security_group = || {
-        let first = observed.security_groups.iter().flatten().next();
+        let first = observed.parts.security_groups.iter().flatten().next();
         first.map(|group| group.id.as_str()).ok_or_else(|| missing("the security group"))
     };
     match operation {

@@ -77,7 +77,7 @@ impl NetworkProduct {
     ) -> Result<bool, Fault> {
         let listed = self.marked_groups(owner, *due).await?;
         let known = std::mem::take(&mut observed.groups);
-        observed.group_details.clear();
+        observed.parts.group_details.clear();
         observed.unlisted.clear();
         listed.into_iter().for_each(|group| add(observed, owner, group));
         let is_group = |id: &String| id.starts_with("sgp-");
@@ -199,11 +199,12 @@ impl NetworkProduct {
             }
         }
         if needs.security_groups {
-            observed.security_groups = tolerate(&mut unread, self.find_security_groups(owner, observed, made).await)?;
+            observed.parts.security_groups =
+                tolerate(&mut unread, self.find_security_groups(owner, observed, made).await)?;
         }
         if let Some(id) = &needs.rules_of {
             let rules = tolerate(&mut unread, self.ecs.describe_security_rules(id).await)?;
-            let groups = observed.security_groups.iter_mut().flatten();
+            let groups = observed.parts.security_groups.iter_mut().flatten();
             groups.filter(|group| group.id == *id).for_each(|group| group.rules.clone_from(&rules));
         }
         Ok(unread)
@@ -243,12 +244,12 @@ impl NetworkProduct {
             Err(fault) if fault.kind == FaultKind::Gone => HashMap::new(),
             found => found?,
         };
-        observed.former.extend(ids.iter().map(|id| (id.clone(), found.remove(id).unwrap_or_default())));
+        observed.parts.former.extend(ids.iter().map(|id| (id.clone(), found.remove(id).unwrap_or_default())));
         Ok(())
     }
 
     async fn read_backends(&self, id: &str, observed: &mut Observed) -> Result<(), Fault> {
-        let Some(details) = observed.group_details.get_mut(id) else { return Ok(()) };
+        let Some(details) = observed.parts.group_details.get_mut(id) else { return Ok(()) };
         let mut backends = Vec::new();
         if details.server_count > 0 {
             let found = self.api.describe_servers(id).await?;
@@ -278,5 +279,5 @@ fn add(observed: &mut Observed, owner: &Owner, group: ListedGroup) {
 
 fn insert(observed: &mut Observed, group: ListedGroup) {
     observed.groups.insert(group.id.clone(), ObservedGroup { name: group.name, backends: None });
-    observed.group_details.insert(group.id, group.details);
+    observed.parts.group_details.insert(group.id, group.details);
 }

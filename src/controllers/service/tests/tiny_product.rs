@@ -158,7 +158,7 @@ impl ObservedInstanceModel for Found {
 impl CloudModel for TinyModel {
     const NEW_ARE_STOPPED: bool = false;
     const RUNNING: &'static str = "running";
-    type Found = Found;
+    type ObservedInstance = Found;
     type Parts = Parts;
 
     fn made(wanted: &Never, _: &Answer) -> Found {
@@ -168,9 +168,9 @@ impl CloudModel for TinyModel {
     fn apply(seen: &mut Seen, operation: &Operation<Self>, _: &Answer) {
         match step_of(operation) {
             Step::Make(name) => {
-                (seen.instance, seen.is_busy) = (Some(Found { name: name.clone(), ..Found::default() }), true);
+                (seen.instance, seen.parts.is_busy) = (Some(Found { name: name.clone(), ..Found::default() }), true);
             }
-            Step::Open(_) => seen.is_open = true,
+            Step::Open(_) => seen.parts.is_open = true,
             Step::Remove(_) => seen.instance = None,
         }
     }
@@ -180,11 +180,11 @@ impl CloudModel for TinyModel {
     }
 
     fn must_wait(seen: &Seen, step: &steps::Step<Self>) -> bool {
-        seen.is_busy && matches!(step_of(&step.operation), Step::Open(_))
+        seen.parts.is_busy && matches!(step_of(&step.operation), Step::Open(_))
     }
 
     fn look_again(seen: &Seen) -> Option<Duration> {
-        seen.is_busy.then_some(Duration::from_millis(50))
+        seen.parts.is_busy.then_some(Duration::from_millis(50))
     }
 }
 
@@ -211,7 +211,7 @@ impl ProductModel for TinyModel {
         Vec::new()
     }
 
-    fn found(_: &Seen) -> Vec<(Name, String)> {
+    fn found(_: &Found) -> Vec<(Name, String)> {
         Vec::new()
     }
 
@@ -223,7 +223,7 @@ impl ProductModel for TinyModel {
                 plan.step(Step::Make(name.clone()), Target::LoadBalancer, [], "there is none");
                 plan.step(Step::Open(name), Target::Attribute("open"), [], "it is new");
             }
-            Some(name) if !seen.is_open => {
+            Some(name) if !seen.parts.is_open => {
                 plan.step(Step::Open(name.to_owned()), Target::Attribute("open"), [], "it is closed");
             }
             _ => {}
@@ -241,7 +241,7 @@ impl ProductModel for TinyModel {
 
     fn ingress(_: &Desired, seen: &Seen, _: &[String]) -> Vec<Ingress> {
         let hostname = |name: &str| Ingress { ip: String::new(), hostname: format!("{name}.example.com") };
-        seen.id().into_iter().filter(|_| seen.is_open).map(hostname).collect()
+        seen.id().into_iter().filter(|_| seen.parts.is_open).map(hostname).collect()
     }
 }
 
@@ -295,7 +295,7 @@ impl Product for Tiny {
                 let fault = Fault::new("tiny", FaultKind::Transient, "the job failed");
                 settled.failed.push(("make it".to_owned(), fault));
             }
-            None => seen.is_busy = false,
+            None => seen.parts.is_busy = false,
         }
         Ok(settled)
     }

@@ -24,7 +24,7 @@ const FIELD: &str = "spec.loadBalancerSourceRanges";
 
 /// Whether the list must be looked up before a diff means anything.
 pub(in crate::plan::clb) fn unread(desired: &Desired, observed: &Observed) -> bool {
-    if observed.access_list != AccessList::Unread || !desired.manage_listeners {
+    if observed.parts.access_list != AccessList::Unread || !desired.manage_listeners {
         return false;
     }
     let attached = || {
@@ -37,7 +37,7 @@ pub(in crate::plan::clb) fn unread(desired: &Desired, observed: &Observed) -> bo
 
 /// The list, if it is ours.
 fn ours<'a>(owner: &Owner, observed: &'a Observed) -> Option<&'a ObservedAccessList> {
-    match &observed.access_list {
+    match &observed.parts.access_list {
         AccessList::Found(list) if owner.owns_access_list(&list.name, &list.tags) => Some(list),
         _ => None,
     }
@@ -92,7 +92,7 @@ fn ids(text: &str) -> BTreeSet<&str> {
 pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) -> bool {
     let Some(wanted) = &desired.access else { return true };
     let name = &wanted.create.name;
-    let there = match (&observed.access_list, ours(&desired.owner, observed)) {
+    let there = match (&observed.parts.access_list, ours(&desired.owner, observed)) {
         (_, Some(list)) if used_elsewhere(list, observed) => {
             let text =
                 format!("access control list {name} ({}) is used by listeners of another load balancer, too", list.id);

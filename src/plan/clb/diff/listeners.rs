@@ -99,7 +99,7 @@ impl ListenerModel for ClassicModel {
 
     /// A new certificate must exist and be valid, unless the old one is gone.
     fn withdraw(pass: &mut Pass<'_, Self>, key: ListenerKey, wanted: &mut ListenerFields, found: &ObservedListener) {
-        let (field, states) = (Field::ServerCertificateId, &pass.observed.certificates);
+        let (field, states) = (Field::ServerCertificateId, &pass.observed.parts.certificates);
         let (Some(new), Some(old)) = (wanted.get(&field), found.fields.get(&field)) else { return };
         if new == old || states.get(old) == Some(&CertificateState::Missing) {
             return;

@@ -64,7 +64,7 @@ fn groups(desired: &Desired, cloud: &Cloud) -> BTreeMap<String, BTreeSet<String>
 
 /// The entries of our access control list.
 fn access(cloud: &Cloud) -> Option<Vec<String>> {
-    match &cloud.observed.access_list {
+    match &cloud.observed.parts.access_list {
         AccessList::Found(list) => Some(list.entries.iter().map(ToString::to_string).collect()),
         _ => None,
     }

@@ -361,7 +361,7 @@ fn a_new_certificate_must_be_valid_unless_the_old_one_is_gone() {
         (CertificateState::Missing, CertificateState::Valid, true),
     ] {
         let mut observed = cloud.observed.clone();
-        observed.certificates = BTreeMap::from([("cert-1".to_owned(), old), ("cert-2".to_owned(), new)]);
+        observed.parts.certificates = BTreeMap::from([("cert-1".to_owned(), old), ("cert-2".to_owned(), new)]);
         assert!(desired.needs(&observed).is_empty());
         let plan = diff(&desired, &observed);
         assert_eq!((plan.steps.len(), plan.problems.len()), if allowed { (1, 0) } else { (0, 1) }, "{plan}");

@@ -25,7 +25,7 @@ fn field(cloud: &mut Cloud, field: ListenerField) -> String {
 }
 
 fn entries(cloud: &Cloud) -> Vec<String> {
-    match &cloud.observed.access_list {
+    match &cloud.observed.parts.access_list {
         AccessList::Found(list) => list.entries.iter().map(ToString::to_string).collect(),
         other => vec![format!("{other:?}")],
     }
@@ -40,7 +40,7 @@ fn source_ranges_become_a_white_list_of_ours() {
     assert!(at("create access control list k8s/acl/web/default/c1") < at("add to k8s/acl/web/default/c1: 10.0.0.0/8"));
     assert!(at("add to k8s/acl/web/default/c1") < at("create listener 80/tcp"), "an empty white list lets nobody in");
     assert_eq!(entries(&cloud), ["10.0.0.0/8", "192.168.1.0/24"]);
-    let AccessList::Found(list) = &cloud.observed.access_list else { panic!("no list") };
+    let AccessList::Found(list) = &cloud.observed.parts.access_list else { panic!("no list") };
     let id = list.id.clone();
     assert_eq!(
         (field(&mut cloud, ListenerField::AclId), field(&mut cloud, ListenerField::AclType)),
@@ -82,7 +82,7 @@ fn a_list_that_a_crash_left_is_taken_up_again() {
 fn lists_of_others_are_left_alone() {
     let world = ranges(&[], &["10.0.0.0/8"]);
     let mut cloud = world.served();
-    if let AccessList::Found(list) = &mut cloud.observed.access_list {
+    if let AccessList::Found(list) = &mut cloud.observed.parts.access_list {
         list.tags.clear();
     }
     let plan = ranges(&[], &["10.9.0.0/16"]).bring(&mut cloud);
@@ -99,7 +99,7 @@ fn lists_of_others_are_left_alone() {
         edited.listener(80, Protocol::Tcp).fields.insert(name, value.to_owned());
     }
     assert!(World::new(&[]).desired().needs(&edited.observed).access_list.is_some());
-    edited.observed.access_list = AccessList::Absent;
+    edited.observed.parts.access_list = AccessList::Absent;
     assert_eq!(World::new(&[]).plan(&edited), "");
 }
 
@@ -166,7 +166,7 @@ fn what_the_official_controller_ignored_comes_into_force_only_when_it_is_restate
     let mut inherited = world.clone();
     inherited.service.labels.insert(LABEL_HASH.into(), "x".into());
     assert!(inherited.desired().needs(&cloud.observed).access_list.is_some());
-    cloud.observed.access_list = AccessList::Absent;
+    cloud.observed.parts.access_list = AccessList::Absent;
     let plan = diff(&inherited.desired(), &cloud.observed);
     assert!(plan.steps.is_empty() && plan.problems.is_empty() && plan.notes.is_empty(), "{plan}");
     let told: Vec<_> = plan.warnings.iter().map(|warning| warning.field.as_str()).collect();

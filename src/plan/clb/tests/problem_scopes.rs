@@ -288,7 +288,7 @@ fn an_access_list_that_cannot_be_looked_up_freezes_no_backends() {
     let mut world = World::new(&[]);
     world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
     let mut cloud = world.served();
-    let list = std::mem::replace(&mut cloud.observed.access_list, AccessList::Unknown);
+    let list = std::mem::replace(&mut cloud.observed.parts.access_list, AccessList::Unknown);
     let world = released(world);
     for step in plan(&world, &cloud).steps {
         cloud.perform(&step.operation);
@@ -296,7 +296,7 @@ fn an_access_list_that_cannot_be_looked_up_freezes_no_backends() {
     let id = cloud.listener(80, Protocol::Tcp).group_id.clone();
     let group = &cloud.observed.groups[&id];
     assert!(group.members().iter().all(|backend| backend.key.port == 30090), "{group:?}");
-    cloud.observed.access_list = list;
+    cloud.observed.parts.access_list = list;
     assert!(of_listener(&plan(&world, &cloud)).len() == 1, "then it moves");
 }
 

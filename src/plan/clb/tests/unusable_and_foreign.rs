@@ -214,9 +214,9 @@ fn a_certificate_whose_predecessor_is_gone_is_not_judged() {
     let with = |certificate: &'static str| World::new(&[("protocol-port", "https:80"), ("cert-id", certificate)]);
     let mut cloud = with("cert-1").served();
     let known = |old, new| BTreeMap::from([("cert-1".to_owned(), old), ("cert-2".to_owned(), new)]);
-    cloud.observed.certificates = known(CertificateState::Missing, CertificateState::Expired);
+    cloud.observed.parts.certificates = known(CertificateState::Missing, CertificateState::Expired);
     assert_eq!(plan(&with("cert-2"), &cloud).steps.len(), 1, "there is nothing to lose");
-    cloud.observed.certificates = known(CertificateState::Valid, CertificateState::Expired);
+    cloud.observed.parts.certificates = known(CertificateState::Valid, CertificateState::Expired);
     assert!(refused(&with("cert-2"), &cloud).contains("has expired"));
 }
 
@@ -327,14 +327,14 @@ fn a_list_that_is_used_elsewhere_is_neither_changed_nor_deleted() {
     let mut world = World::new(&[]);
     world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
     let mut cloud = world.served();
-    let AccessList::Found(list) = &mut cloud.observed.access_list else { panic!("no list") };
+    let AccessList::Found(list) = &mut cloud.observed.parts.access_list else { panic!("no list") };
     list.listeners = BTreeSet::from([("lb-other".to_owned(), key(80, Protocol::Tcp))]);
     let mut other = world.clone();
     other.service.source_ranges = vec!["10.9.0.0/16".to_owned()];
     assert!(refused(&other, &cloud).contains("used by listeners of another load balancer"));
     let plan = World::new(&[]).bring(&mut cloud);
     assert!(plan.notes.iter().any(|it| it.contains("another load balancer uses it")), "{plan}");
-    assert!(matches!(cloud.observed.access_list, AccessList::Found(_)), "{plan}");
+    assert!(matches!(cloud.observed.parts.access_list, AccessList::Found(_)), "{plan}");
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn a_list_stays_as_long_as_a_listener_of_the_user_has_it() {
     cloud.listener(9000, Protocol::Tcp).fields.insert(ListenerField::AclId, id);
     let plan = World::new(&OVERRIDE).bring(&mut cloud);
     assert!(plan.notes.iter().any(|it| it.contains("listener 9000/tcp") && it.contains("is kept")), "{plan}");
-    assert!(matches!(cloud.observed.access_list, AccessList::Found(_)), "{plan}");
+    assert!(matches!(cloud.observed.parts.access_list, AccessList::Found(_)), "{plan}");
 }
 
 #[test]

@@ -25,7 +25,7 @@ const TARGET: Target = Target::Attribute(SECURITY_GROUPS);
 
 /// Security groups of ours. The first is the one in use; others come from creations whose answers were lost.
 fn ours<'a>(owner: &'a Owner, observed: &'a Observed) -> impl Iterator<Item = &'a ObservedSecurityGroup> {
-    observed.security_groups.iter().flatten().filter(|group| owner.owns_tagged(&group.tags))
+    observed.parts.security_groups.iter().flatten().filter(|group| owner.owns_tagged(&group.tags))
 }
 
 /// Makes and fills the security group, and joins and leaves.
@@ -34,7 +34,7 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
     let found = ours(&desired.owner, observed).next();
     let mut wanted = None;
     if let Some(access) = &desired.access {
-        if observed.security_groups.is_none() {
+        if observed.parts.security_groups.is_none() {
             let text = "security groups could not be listed; none is made, and no listener";
             plan.problem(ServiceProblem::state(SOURCE_RANGES, text));
             return Protection::Missing;

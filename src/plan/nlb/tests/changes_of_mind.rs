@@ -47,7 +47,7 @@ fn members(desired: &Desired, cloud: &Cloud) -> BTreeMap<String, BTreeSet<String
 
 /// Addresses that our security group lets in and keeps out.
 fn rules(cloud: &Cloud) -> Vec<BTreeSet<String>> {
-    let groups = cloud.observed.security_groups.iter().flatten();
+    let groups = cloud.observed.parts.security_groups.iter().flatten();
     groups.map(|group| group.rules.iter().flatten().map(|(_, it)| it.rule.to_string()).collect()).collect()
 }
 
@@ -55,7 +55,7 @@ fn rules(cloud: &Cloud) -> Vec<BTreeSet<String>> {
 fn group_attributes(desired: &Desired, cloud: &Cloud, stays: &GroupFields) -> BTreeMap<String, GroupFields> {
     use GroupField as Field;
     let attributes = |id: &String, name: &str| {
-        let fields = &cloud.observed.group_details.get(id).unwrap().fields;
+        let fields = &cloud.observed.parts.group_details.get(id).unwrap().fields;
         let kept = &desired.extra.group_specs[name].kept;
         let off = |switch: Field, default: &str| fields.get(&switch).map_or(default, String::as_str) != "true";
         let mut counting = fields.clone();

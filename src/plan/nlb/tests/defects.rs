@@ -6,12 +6,14 @@ use std::sync::Arc;
 use super::{Cloud, bring, desired, lines, remove, served, world};
 use crate::plan::clb::tests::{World, port};
 use crate::plan::inputs::Ingress;
+use crate::plan::nlb::desired::NetworkModel;
 use crate::plan::nlb::model::{GroupField, InstanceField, ListenerField, ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedListener, SECURITY_GROUPS};
 use crate::plan::nlb::operation::{Operation, Own, Step};
 use crate::plan::nlb::teardown::teardown_needs;
 use crate::plan::service::api_fields::FieldValues as _;
 use crate::plan::service::cloud::Answer;
+use crate::plan::service::cloud::CloudModel as _;
 use crate::plan::service::diff::diff;
 use crate::plan::service::group_operation::{GroupOperation, RefusedBackends};
 use crate::plan::service::handling::Departure;
@@ -93,7 +95,7 @@ fn a_load_balancer_that_is_kept_keeps_listeners_and_groups_and_loses_protections
     let instance = cloud.instance().clone();
     assert_eq!(protections(&instance), ["false", "NonProtection"]);
     assert!(!instance.tags.contains_key(MARK_TAG));
-    assert!(cloud.observed.group_details.values().all(|details| details.tags.is_empty()));
+    assert!(cloud.observed.parts.group_details.values().all(|details| details.tags.is_empty()));
 }
 
 #[test]
@@ -144,7 +146,7 @@ fn security_groups_of_users_are_never_left_without_an_annotation() {
     world.service.source_ranges.clear();
     bring(&world, &mut cloud);
     assert_eq!(cloud.instance().security_group_ids, BTreeSet::from(["sg-user".to_owned()]));
-    assert_eq!(cloud.observed.security_groups, Some(Vec::new()), "ours is deleted after it was left");
+    assert_eq!(cloud.observed.parts.security_groups, Some(Vec::new()), "ours is deleted after it was left");
 }
 
 #[test]
@@ -153,7 +155,7 @@ fn ranges_that_cannot_be_kept_are_a_problem_and_no_listener_is_made() {
     let mut cloud = served(&world);
     world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
     bring(&world, &mut cloud);
-    cloud.observed.security_groups.as_mut().unwrap()[0].vpc_id = "vpc-other".to_owned();
+    cloud.observed.parts.security_groups.as_mut().unwrap()[0].vpc_id = "vpc-other".to_owned();
     cloud.observed.listeners.as_mut().unwrap().clear();
     let plan = diff(&desired(&world), &cloud.observed);
     assert!(plan.problems.iter().any(|problem| problem.field == "spec.loadBalancerSourceRanges"), "{plan}");
@@ -165,13 +167,13 @@ fn a_second_security_group_of_a_creation_whose_answer_was_lost_goes() {
     let mut world = world(&[]);
     world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
     let mut cloud = served(&world);
-    let groups = cloud.observed.security_groups.as_mut().unwrap();
+    let groups = cloud.observed.parts.security_groups.as_mut().unwrap();
     let twin = crate::plan::nlb::observed::ObservedSecurityGroup { id: "sg-twin".to_owned(), ..groups[0].clone() };
     groups.push(twin);
     let plan = bring(&world, &mut cloud);
     assert!(plan.problems.is_empty() && plan.steps.len() == 1, "{plan}");
     let in_use = |cloud: &Cloud| {
-        let left = cloud.observed.security_groups.clone().unwrap();
+        let left = cloud.observed.parts.security_groups.clone().unwrap();
         let joined = &cloud.observed.instance.as_ref().unwrap().security_group_ids;
         assert!(left.len() == 1 && joined.iter().eq([&left[0].id]), "{joined:?}");
         left[0].clone()
@@ -179,7 +181,7 @@ fn a_second_security_group_of_a_creation_whose_answer_was_lost_goes() {
     // Where a stale list hid the first one for a while, the load balancer has joined both.
     let twin = crate::plan::nlb::observed::ObservedSecurityGroup { id: "sg-twin".to_owned(), ..in_use(&cloud) };
     cloud.observed.instance.as_mut().unwrap().security_group_ids.insert(twin.id.clone());
-    cloud.observed.security_groups.as_mut().unwrap().push(twin);
+    cloud.observed.parts.security_groups.as_mut().unwrap().push(twin);
     let plan = bring(&world, &mut cloud);
     assert_eq!(lines(&plan).len(), 2, "it is left, then deleted: {plan}");
     in_use(&cloud);
@@ -203,7 +205,7 @@ fn what_relies_on_a_job_waits_for_it() {
     let plan = diff(&desired(&world), &cloud.observed);
     let job = |id: &str| Answer { id: Some(format!("{id}-1")), job: "job-1".to_owned(), ..Answer::default() };
     cloud.observed.apply(&plan.steps[0].operation, &Answer { id: Some("nlb-1".to_owned()), ..Answer::default() });
-    let waits = |cloud: &Cloud, index: usize| cloud.observed.must_wait(&plan.steps[index]);
+    let waits = |cloud: &Cloud, index: usize| NetworkModel::must_wait(&cloud.observed, &plan.steps[index]);
     assert!(!waits(&cloud, 1), "groups exist beside load balancers");
     assert!(waits(&cloud, 3), "a listener needs a load balancer that is ready");
     cloud.observed.settle(&Target::LoadBalancer);
@@ -227,7 +229,7 @@ fn a_listener_on_the_port_of_another_waits_until_that_is_deleted() {
         cloud.perform(&step.operation);
     }
     cloud.observed.apply(&plan.steps[delete].operation, &Answer { job: "job-1".to_owned(), ..Answer::default() });
-    assert!(cloud.observed.must_wait(&plan.steps[create]));
+    assert!(NetworkModel::must_wait(&cloud.observed, &plan.steps[create]));
 }
 
 #[test]
@@ -276,7 +278,7 @@ fn a_group_of_another_kind_is_another_group() {
     assert_eq!(cloud.observed.groups.len(), 1, "{plan}");
     let (id, group) = cloud.group(GROUP);
     assert!(*id != old && group.members().iter().any(|backend| backend.key == BackendKey::ip("10.0.0.1", 30080)));
-    assert_eq!(cloud.observed.group_details[id].fields[&GroupField::Type], "Ip");
+    assert_eq!(cloud.observed.parts.group_details[id].fields[&GroupField::Type], "Ip");
     assert_eq!(diff(&desired(&by_address), &cloud.observed).steps, []);
     bring(&instance, &mut cloud);
     assert_eq!(cloud.observed.groups.len(), 1, "without the annotation, it is the default again");
@@ -315,7 +317,7 @@ fn a_listener_follows_its_group_when_that_is_made_again() {
     let world = world(&[]);
     let mut cloud = served(&world);
     cloud.observed.groups.clear();
-    cloud.observed.group_details.clear();
+    cloud.observed.parts.group_details.clear();
     let steps = lines(&bring(&world, &mut cloud));
     assert!(steps.last().unwrap().starts_with("set listener 80/TCP"), "{steps:?}");
 }
@@ -373,7 +375,7 @@ fn each_protocol_gets_only_what_it_has() {
 fn a_group_behind_tls_that_was_made_with_the_listeners_protocol_stays() {
     let world = world(&[("protocol-port", "tcpssl:80"), ("cert-id", "cert-1")]);
     let mut cloud = served(&world);
-    for details in cloud.observed.group_details.iter_mut().map(|(_, it)| it) {
+    for details in cloud.observed.parts.group_details.iter_mut().map(|(_, it)| it) {
         details.fields.insert(GroupField::Protocol, "TCPSSL".to_owned());
     }
     assert_eq!(lines(&diff(&desired(&world), &cloud.observed)), [""; 0]);
@@ -407,7 +409,7 @@ fn public_load_balancers_can_be_switched_off_and_still_be_deleted() {
 fn what_the_cloud_does_not_say_is_its_default() {
     let world = world(&[("connection-drain", "off"), ("health-check-flag", "on"), ("preserve-client-ip", "on")]);
     let mut cloud = served(&world);
-    for details in cloud.observed.group_details.iter_mut().map(|(_, it)| it) {
+    for details in cloud.observed.parts.group_details.iter_mut().map(|(_, it)| it) {
         details.fields.clear();
     }
     assert_eq!(lines(&diff(&desired(&world), &cloud.observed)), [""; 0]);
@@ -487,24 +489,24 @@ fn listeners_of_ours_on_a_load_balancer_that_the_service_no_longer_names_go_with
     let group = cloud.group(GROUP).0.clone();
     let listeners = cloud.observed.listeners.replace(Default::default()).unwrap();
     cloud.instance().id = "nlb-new".to_owned();
-    cloud.observed.group_details.get_mut(&group).unwrap().load_balancers = vec!["nlb-user".to_owned()];
+    cloud.observed.parts.group_details.get_mut(&group).unwrap().load_balancers = vec!["nlb-user".to_owned()];
     let departure = Departure { reuse: Some("nlb-new".to_owned()), ..Departure::default() };
     let owner = desired(&world).owner;
     assert_eq!(teardown_needs(&owner, &departure, &cloud.observed).former, ["nlb-user"]);
-    cloud.observed.former.insert("nlb-user".to_owned(), listeners);
+    cloud.observed.parts.former.insert("nlb-user".to_owned(), listeners);
     assert_eq!(teardown_needs(&owner, &departure, &cloud.observed).former, [""; 0]);
 
     let mut shared = cloud.clone();
     let others = ListenerKey::port(443, Protocol::Tcp);
     let listener =
         ObservedListener { group_id: group, description: "by hand".to_owned(), ..ObservedListener::default() };
-    shared.observed.former.get_mut("nlb-user").unwrap().insert(others, Box::new(listener));
+    shared.observed.parts.former.get_mut("nlb-user").unwrap().insert(others, Box::new(listener));
     let plan = remove(&world, &departure, &mut shared);
     assert!(plan.problems[0].field.contains("listener 443/TCP of load balancer nlb-user"), "{plan}");
     assert_eq!(shared.group(GROUP).1.members().len(), 2, "it serves the user's listener");
 
     let plan = remove(&world, &departure, &mut cloud);
-    let left: Vec<_> = cloud.observed.former["nlb-user"].keys().map(ToString::to_string).collect();
+    let left: Vec<_> = cloud.observed.parts.former["nlb-user"].keys().map(ToString::to_string).collect();
     assert_eq!((left, cloud.observed.groups.len()), (vec!["9000/TCP".to_owned()], 1), "{plan}");
     let first =
         plan.steps.iter().position(|step| matches!(step.operation, Operation::Own(Own::DeleteFormerListener { .. })));
@@ -540,10 +542,13 @@ fn one_write_at_a_time_changes_a_load_balancer_or_a_group() {
         cloud.observed.apply(&at(line).operation, &answer);
     };
     start(&mut cloud, "set zones");
-    assert!(cloud.observed.must_wait(at("set name")), "{plan}");
-    assert!(!cloud.observed.must_wait(at("remove from")), "backends of a group do not wait for the load balancer");
+    assert!(NetworkModel::must_wait(&cloud.observed, at("set name")), "{plan}");
+    assert!(
+        !NetworkModel::must_wait(&cloud.observed, at("remove from")),
+        "backends of a group do not wait for the load balancer"
+    );
     start(&mut cloud, "remove from");
-    assert!(cloud.observed.must_wait(at("set group")), "{plan}");
+    assert!(NetworkModel::must_wait(&cloud.observed, at("set group")), "{plan}");
 }
 
 #[test]
@@ -624,7 +629,7 @@ fn a_load_balancer_that_goes_or_could_not_be_made_is_not_worked_on() {
     cloud.instance().status = "Deleting".to_owned();
     cloud.observed.note_what_is_busy();
     assert_eq!(lines(&diff(&desired(&world), &cloud.observed)), [""; 0]);
-    cloud.observed.jobs.clear();
+    cloud.observed.parts.jobs.clear();
     cloud.instance().status = "CreateFailed".to_owned();
     let plan = diff(&desired(&world), &cloud.observed);
     assert_eq!((lines(&plan).len(), plan.problems.len()), (0, 1), "{plan}");

@@ -151,7 +151,8 @@ fn check_step(desired: &Desired, before: &Observed, operation: &Operation, after
         && desired.access.is_some()
     {
         let joined = after.instance.as_ref().map(|instance| &instance.security_group_ids).unwrap();
-        let ours = after.security_groups.iter().flatten().find(|group| desired.owner.owns_tagged(&group.tags)).unwrap();
+        let ours =
+            after.parts.security_groups.iter().flatten().find(|group| desired.owner.owns_tagged(&group.tags)).unwrap();
         assert!(joined.contains(&ours.id), "open to everybody: {operation}");
         assert!(ours.rules.iter().flatten().any(|(_, found)| found.rule.drops), "it drops nothing: {operation}");
     }
@@ -285,6 +286,6 @@ proptest! {
             prop_assert!(!owner.owns_group(&group.name));
             prop_assert!(group.members().iter().all(|it| !owner.owns_backend(&it.description)));
         }
-        prop_assert_eq!(cloud.observed.security_groups.iter().flatten().count(), 0);
+        prop_assert_eq!(cloud.observed.parts.security_groups.iter().flatten().count(), 0);
     }
 }
