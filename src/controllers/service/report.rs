@@ -58,6 +58,7 @@ pub(super) enum Halt {
 /// When the next run goes on, and what it waits for.
 #[derive(Debug)]
 pub(super) struct Later {
+    /// Time until the next run.
     pub(super) again: Duration,
     why: Cow<'static, str>,
     /// How the Service is reported until then.
@@ -144,7 +145,7 @@ impl Halt {
         )
     }
 
-    /// Something is left out until `again`.
+    /// Something is left out; the next run tries it again.
     pub(super) fn out_of_sync(why: String, again: Duration) -> Self {
         Self::Later(Later { again, why: why.into(), state: SyncState::OutOfSync, is_logged: true })
     }

@@ -45,13 +45,14 @@ pub(super) const SECOND_SIGHTING: Duration = Duration::from_secs(10);
 /// number, and the interface.
 pub(super) type Interfaces = BTreeMap<IpAddr, (u64, String)>;
 
-/// The cached state of one Service. `O` is the observed state of its product.
+/// The cached state of one Service. `M` is the model of its product.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceState<M: CloudModel> {
     /// An object of the same name with another uid is another Service.
     uid: String,
     /// The Service as it was at the last reconcile, and whether it asked for a load balancer.
     seen: Option<(Arc<ServiceView>, bool)>,
+    /// The zero of [`ServiceState::now`].
     began: Instant,
     pub(super) cached: Cached<M>,
     pub(super) in_flight: InFlight,
@@ -99,7 +100,7 @@ pub(super) struct InFlight {
     pub(super) restated: bool,
     /// The creation of the load balancer, if it waits for its turn: nothing is looked up before.
     pub(super) queued: Option<Failures>,
-    /// What it waits for where a quota is short.
+    /// Its places in the order of calls that a quota limits.
     pub(super) tickets: Tickets,
     /// Steps of reconciles that ended with a pending job; an event reports them after the job.
     pub(super) started: Vec<String>,
@@ -141,7 +142,7 @@ pub(super) struct Told {
     pub(super) unanswered: bool,
     /// The last event about what is worth knowing although nothing failed.
     pub(super) notes: String,
-    /// That about a load balancer that one of the other kind replaces.
+    /// The last event about a load balancer that one of the other kind replaces.
     pub(super) succession: String,
     /// The condition of the Service.
     pub(super) condition: WrittenCondition,

@@ -38,7 +38,7 @@ pub trait CloudModel: OperationModel {
         changes: &ListenerFields<Self>,
     ) -> ListenerFields<Self>;
 
-    /// Attributes of a listener as they are sent.
+    /// Attributes of a listener as they are sent: with ids where plans have names.
     fn with_ids(_observed: &Observed<Self>, fields: ListenerFields<Self>) -> ListenerFields<Self> {
         fields
     }
