@@ -20,14 +20,14 @@ use alicloud_ccm::controllers::workqueue::{self, ObjectReconciler, ReconcileResu
 use alicloud_ccm::plan::inputs::{
     Endpoint, EndpointsView, NodeAddress, NodeView, ObjectKey, ServicePort, ServiceType, ServiceView, TargetPort,
 };
+use alicloud_ccm::plan::loadbalancer::backends::{BackendRules, Candidates, Inputs, KnownNodes};
+use alicloud_ccm::plan::loadbalancer::cloud::Answer;
+use alicloud_ccm::plan::loadbalancer::desired::ProductModel as _;
+use alicloud_ccm::plan::loadbalancer::ownership::CLUSTER_TAG;
+use alicloud_ccm::plan::loadbalancer::settings::{NlbDefaults, ServiceSettings};
+use alicloud_ccm::plan::loadbalancer::unready::UnreadyNodes;
 use alicloud_ccm::plan::route::entry::RouteEntry;
 use alicloud_ccm::plan::route::{RouteMemory, RouteNode, RouteRules, TableEntries};
-use alicloud_ccm::plan::service::backends::{BackendRules, Candidates, Inputs, KnownNodes};
-use alicloud_ccm::plan::service::cloud::Answer;
-use alicloud_ccm::plan::service::desired::ProductModel as _;
-use alicloud_ccm::plan::service::ownership::CLUSTER_TAG;
-use alicloud_ccm::plan::service::settings::{NetworkLoadBalancerDefaults, ServiceSettings};
-use alicloud_ccm::plan::service::unready::UnreadyNodes;
 use alicloud_ccm::plan::{clb, nlb, route};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -117,7 +117,7 @@ fn settings(config: &Config) -> ServiceSettings {
         resource_group_id: None,
         controllers: Vec::new(),
         service: config.service.clone(),
-        nlb: NetworkLoadBalancerDefaults::default(),
+        nlb: NlbDefaults::default(),
     }
 }
 
@@ -203,7 +203,7 @@ struct Planned {
     observed: clb::observed::Observed,
 }
 
-type ClassicPlan = alicloud_ccm::plan::service::steps::Plan<clb::desired::ClassicModel>;
+type ClbPlan = alicloud_ccm::plan::loadbalancer::steps::Plan<clb::desired::ClbModel>;
 
 impl Planned {
     fn new(cluster: Cluster) -> Self {
@@ -218,15 +218,15 @@ impl Planned {
         self.cluster.with(|inputs| clb::desired::Desired::of(black_box(inputs)))
     }
 
-    fn diff(&self) -> ClassicPlan {
-        clb::desired::ClassicModel::diff(black_box(&self.desired), black_box(&self.observed))
+    fn diff(&self) -> ClbPlan {
+        clb::desired::ClbModel::diff(black_box(&self.desired), black_box(&self.observed))
     }
 
-    fn create(&self) -> ClassicPlan {
-        clb::desired::ClassicModel::diff(black_box(&self.desired), black_box(&clb::observed::Observed::default()))
+    fn create(&self) -> ClbPlan {
+        clb::desired::ClbModel::diff(black_box(&self.desired), black_box(&clb::observed::Observed::default()))
     }
 
-    fn carry_out(&mut self, plan: ClassicPlan) {
+    fn carry_out(&mut self, plan: ClbPlan) {
         for step in plan.steps {
             let made = Answer { id: Some("id-1".into()), vpc_id: Some(String::new()), ..Answer::default() };
             self.observed.apply(&step.operation, &made);
@@ -299,7 +299,7 @@ fn network(work: fn(&Inputs<'_>)) -> Work {
 }
 
 fn create_network(inputs: &Inputs<'_>) {
-    drop(nlb::desired::NetworkModel::diff(&nlb::desired::Desired::of(inputs), &nlb::observed::Observed::default()));
+    drop(nlb::desired::NlbModel::diff(&nlb::desired::Desired::of(inputs), &nlb::observed::Observed::default()));
 }
 
 fn routes() -> Work {
@@ -364,7 +364,7 @@ fn call(count: usize) -> Work {
     let list: Vec<Value> = (0..count).map(balancer).collect();
     let body = json!({"RequestId": "r", "TotalCount": count, "LoadBalancers": {"LoadBalancer": list}});
     let cloud = CloudClient::new(Arc::new(Prepared(body.to_string().into())), &config.cloud, "cn-hangzhou");
-    Box::new(move || drop(runtime.block_on(cloud.slb.find_by_tag("k", "v")).unwrap()))
+    Box::new(move || drop(runtime.block_on(cloud.clb.find_by_tag("k", "v")).unwrap()))
 }
 
 /// A list of nodes as kubelets write them, from the wire into the store.

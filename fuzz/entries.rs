@@ -18,12 +18,12 @@ use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::checked::Kubernetes;
 use alicloud_ccm::config::{self, Config, Origin};
 use alicloud_ccm::controllers::registry::CATALOG;
-use alicloud_ccm::plan::clb::annotations::Name as ClassicName;
+use alicloud_ccm::plan::clb::annotations::Name as ClbName;
 use alicloud_ccm::plan::inputs::{NodeView, ServiceView};
-use alicloud_ccm::plan::nlb::annotations::Name as NetworkName;
+use alicloud_ccm::plan::loadbalancer::annotations;
+use alicloud_ccm::plan::nlb::annotations::Name as NlbName;
 use alicloud_ccm::plan::provider_id::ProviderId;
 use alicloud_ccm::plan::route::RouteNode;
-use alicloud_ccm::plan::service::annotations;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
@@ -48,8 +48,8 @@ pub(crate) fn service_annotations(data: &[u8]) {
         service.annotations.insert(format!("{prefix}{name}"), value.to_owned());
         service.annotations.insert(name.to_owned(), value.to_owned());
     }
-    let _ = annotations::parse::<ClassicName>(&service);
-    let _ = annotations::parse::<NetworkName>(&service);
+    let _ = annotations::parse::<ClbName>(&service);
+    let _ = annotations::parse::<NlbName>(&service);
 }
 
 /// `spec.providerID` of a node.
@@ -80,19 +80,19 @@ pub(crate) fn cloud_answers(data: &[u8]) {
     let cloud = |config: &Config| CloudClient::new(Arc::new(Always(answer.clone())), &config.cloud, "cn-hangzhou");
     let (by_key, by_role, assumed) = (cloud(&KEY), cloud(&ROLE), cloud(&ASSUMED));
     within_an_hour(async {
-        let CloudClient { slb, nlb, vpc, ecs, .. } = &by_key;
+        let CloudClient { clb, nlb, vpc, ecs, .. } = &by_key;
         let one = ["a".to_owned()];
-        let _ = slb.describe_instance("lb-1").await;
-        let _ = slb.find_by_tag("k", "v").await;
-        let _ = slb.find_by_name("a").await;
-        let _ = slb.describe_groups("lb-1").await;
-        let _ = slb.describe_backends("rsp-1").await;
-        let _ = slb.describe_listeners("lb-1").await;
-        let _ = slb.list_listeners(2).await;
-        let _ = slb.describe_domain_extensions("lb-1", 443).await;
-        let _ = slb.certificate_state("1_cn-hangzhou").await;
-        let _ = slb.list_access_lists().await;
-        let _ = slb.find_access_list("acl").await;
+        let _ = clb.describe_instance("lb-1").await;
+        let _ = clb.find_by_tag("k", "v").await;
+        let _ = clb.find_by_name("a").await;
+        let _ = clb.describe_groups("lb-1").await;
+        let _ = clb.describe_backends("rsp-1").await;
+        let _ = clb.describe_listeners("lb-1").await;
+        let _ = clb.list_listeners(2).await;
+        let _ = clb.describe_domain_extensions("lb-1", 443).await;
+        let _ = clb.certificate_state("1_cn-hangzhou").await;
+        let _ = clb.list_access_lists().await;
+        let _ = clb.find_access_list("acl").await;
         let _ = nlb.describe_instance("nlb-1").await;
         let _ = nlb.find_by_tag("k", "v").await;
         let _ = nlb.find_by_name("a").await;
@@ -144,7 +144,7 @@ pub(crate) fn watch_streams(data: &[u8]) {
             let _ = RouteNode::of(view);
         }
         for service in services.store.all().iter() {
-            let _ = annotations::parse::<ClassicName>(service);
+            let _ = annotations::parse::<ClbName>(service);
         }
         assert!(endpoints.store.len() <= data.len());
     });

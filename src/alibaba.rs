@@ -3,7 +3,7 @@
 //! From the network upwards: [`transport`] sends an HTTP request; `rpc` makes one call of it, signed (`signing`), within
 //! the quotas (`rate_limit`), and says what an error means (`errors`, [`Fault`]); `client` adds keys (`credentials`, `sts`,
 //! [`metadata`]) and settings; `request` is one request of a product with its typed answer (`answer`); [`ecs`], [`vpc`],
-//! [`slb`], [`nlb`] and [`pvtz`] speak in the program's own terms. [`actions`] lists all that can be called.
+//! [`clb`], [`nlb`] and [`pvtz`] speak in the program's own terms. [`actions`] lists all that can be called.
 //!
 //! A new product is a row in [`endpoints`], a row for each action in [`actions`], its error codes in `errors` and a module
 //! whose functions are `request::Request`s.
@@ -12,6 +12,7 @@
 
 pub mod actions;
 mod answer;
+pub mod clb;
 mod client;
 mod credentials;
 pub mod ecs;
@@ -28,7 +29,6 @@ mod rate_limit;
 mod request;
 mod rpc;
 mod signing;
-pub mod slb;
 mod sts;
 pub mod transport;
 pub mod vpc;
@@ -55,7 +55,7 @@ pub struct CloudClient {
     /// Routes, vSwitches, EIPs.
     pub vpc: vpc::Vpc,
     /// Classic load balancers.
-    pub slb: slb::Slb,
+    pub clb: clb::Clb,
     /// Network load balancers.
     pub nlb: nlb::Nlb,
     /// Names inside of VPCs.
@@ -85,7 +85,7 @@ impl CloudClient {
         Self {
             ecs: ecs::Ecs(signing.clone()),
             vpc: vpc::Vpc(signing.clone()),
-            slb: slb::Slb(signing.clone()),
+            clb: clb::Clb(signing.clone()),
             nlb: nlb::Nlb(signing.clone()),
             pvtz: pvtz::Pvtz(signing.clone()),
             signing,

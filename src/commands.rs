@@ -33,7 +33,7 @@ use crate::cli::{Cli, Command, DEFAULT_CONFIG, OutputFormat, SourceArgs};
 use crate::cluster;
 use crate::config::{self, Config, ConfigPurpose, ConfigReport, Loaded, Origin};
 use crate::controllers::registry::CATALOG;
-use crate::plan::service::annotations::reference::{introduction, spec_fields, tables};
+use crate::plan::loadbalancer::annotations::reference::{introduction, spec_fields, tables};
 use crate::plan::{clb, nlb};
 use crate::telemetry::panics;
 

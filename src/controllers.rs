@@ -3,6 +3,7 @@
 mod backoff;
 pub mod batch;
 mod instances;
+pub mod loadbalancer;
 pub mod node;
 mod node_patch;
 pub mod orphan;
@@ -10,7 +11,6 @@ pub mod pvtz;
 pub mod registry;
 mod reporter;
 pub mod route;
-pub mod service;
 pub mod volume;
 pub mod workqueue;
 

@@ -10,12 +10,12 @@
 //! # Reading order
 //!
 //! 1. [`plan`]: the decisions. [`plan::inputs`] is what the cluster shows; [`plan::node`], [`plan::route`], [`plan::volume`] and
-//!    [`plan::pvtz`] turn it, and what the cloud shows, into operations. So does [`plan::service`] for load balancers, with
+//!    [`plan::pvtz`] turn it, and what the cloud shows, into operations. So does [`plan::loadbalancer`] for load balancers, with
 //!    [`plan::clb`] and [`plan::nlb`] for what differs between the products.
 //! 2. [`controllers`]: the loops. [`controllers::registry`] has one row per controller: start there to add one.
 //!    [`controllers::batch`] reconciles sets (nodes, routes, volumes, records), [`controllers::workqueue`] single objects
 //!    (Services).
-//!    [`controllers::service`] is the engine that all load balancer products share.
+//!    [`controllers::loadbalancer`] is the engine that all load balancer products share.
 //! 3. [`fence`]: which process may write, and until when.
 //! 4. [`alibaba`] and [`cluster`]: the clients of the two systems.
 //! 5. [`config`] and [`reload`]: what users can configure, and what a change of it causes.

@@ -7,6 +7,7 @@ use serde::Serialize;
 pub mod clb;
 pub mod digest;
 pub mod inputs;
+pub mod loadbalancer;
 pub mod location;
 pub mod nlb;
 pub mod node;
@@ -14,7 +15,6 @@ pub mod provenance;
 pub mod provider_id;
 pub mod pvtz;
 pub mod route;
-pub mod service;
 pub mod setting;
 pub mod volume;
 

@@ -21,7 +21,7 @@ use super::client::SigningClient;
 use super::fault::Fault;
 use super::rate_limit::Priority;
 use super::request::Request;
-use crate::plan::service::cloud::Answer;
+use crate::plan::loadbalancer::cloud::Answer;
 
 /// Entries in one page.
 const PAGE: u32 = 100;

@@ -20,7 +20,7 @@ use super::fault::{Fault, FaultKind};
 use super::rpc::RpcAnswer;
 use super::signing::Params;
 use crate::fence::Permit;
-use crate::plan::service::api_fields::{ApiField, FieldTable};
+use crate::plan::loadbalancer::api_fields::{ApiField, FieldTable};
 
 /// More pages than any account has; a list that does not end is not a list.
 const MOST_PAGES: usize = 1000;

@@ -20,7 +20,7 @@ use crate::plan::inputs::{
     LOAD_BALANCER_READY, NodeAddress, NodeView, ObjectKey, PodView, PortStatus, ReadyCondition, ServicePort,
     ServiceType, ServiceView, SyncCondition, Taint, TargetPort, VolumeView,
 };
-use crate::plan::service::ownership::OWN_ANNOTATIONS;
+use crate::plan::loadbalancer::ownership::OWN_ANNOTATIONS;
 use crate::plan::volume;
 
 /// Keep a Service in sight until its cloud resources are gone.

@@ -16,12 +16,12 @@ use super::{CommandError, CommandResult, Ended, print_findings, runtime};
 use crate::cli::{ExplainArg, ObjectArg, OutputFormat};
 use crate::cluster::{Cluster, Leader, ObjectKind, PastEvent, WriteFault};
 use crate::config::{Config, Origin};
+use crate::controllers::loadbalancer::{self, Linted};
 use crate::controllers::registry::{CONTROLLERS, PlannedKind, Subject};
-use crate::controllers::service::{self, Linted};
 use crate::controllers::{Clients, Previewed};
 use crate::plan::inputs::{NodeView, ObjectKey, ServiceView};
-use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::problem::ServiceProblem;
+use crate::plan::loadbalancer::handling::LoadBalancerKind;
+use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::{LineKind, PlanLine, count_of};
 
 /// Events on the page; the API server keeps them for an hour or so.
@@ -95,9 +95,9 @@ pub(super) async fn unmanaged(
 
 /// What is wrong with a Service by itself, which the cloud has no part in.
 pub(super) fn without_cloud(service: &ServiceView, config: &Config) -> Vec<PlanLine> {
-    let Linted { kind, errors, warnings, .. } = service::lint(service.clone(), config);
+    let Linted { kind, errors, warnings, .. } = loadbalancer::lint(service.clone(), config);
     let object = service.key.to_string();
-    let controller = if kind == Some(LoadBalancerKind::Network) { service::NLB } else { service::NAME };
+    let controller = if kind == Some(LoadBalancerKind::Nlb) { loadbalancer::NLB } else { loadbalancer::NAME };
     let line = |kind, what: &ServiceProblem| {
         let (object, text) = (object.clone(), what.to_string());
         PlanLine { controller, object, text, destroys: false, kind }

@@ -17,10 +17,10 @@ use super::{CommandError, CommandResult, Ended, print};
 use crate::cli::{LintArgs, LintFormat};
 use crate::cluster;
 use crate::config::{Config, Origin};
-use crate::controllers::service::{self, Linted};
+use crate::controllers::loadbalancer::{self, Linted};
 use crate::plan::count_of;
-use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::problem::ServiceProblem;
+use crate::plan::loadbalancer::handling::LoadBalancerKind;
+use crate::plan::loadbalancer::problem::ServiceProblem;
 
 /// Stands for the standard input.
 const STDIN: &str = "-";
@@ -161,14 +161,14 @@ impl LintReport {
                 return self.findings.push(finding(Severity::Error, source, location, &name, ("", &message)));
             }
         };
-        let Linted { kind, errors, warnings, steps, settings } = service::lint(service, config);
-        let help = |problem: &ServiceProblem| kind.and_then(|kind| service::help(kind, &problem.field));
+        let Linted { kind, errors, warnings, steps, settings } = loadbalancer::lint(service, config);
+        let help = |problem: &ServiceProblem| kind.and_then(|kind| loadbalancer::help(kind, &problem.field));
         errors.iter().for_each(|problem| add(Severity::Error, problem, help(problem)));
         warnings.iter().for_each(|problem| add(Severity::Warning, problem, help(problem)));
         let settings = settings.into_iter().map(|setting| SettingLine::of(setting, origin)).collect();
         let kind = kind.map(|kind| match kind {
-            LoadBalancerKind::Classic => "classic",
-            LoadBalancerKind::Network => "network",
+            LoadBalancerKind::Clb => "classic",
+            LoadBalancerKind::Nlb => "network",
         });
         self.services.push(LintedService { object: name, kind, steps, settings });
     }

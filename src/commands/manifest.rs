@@ -6,7 +6,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 use serde_saphyr::{Location, Spanned};
 
-use crate::plan::service::annotations::{LEGACY_PREFIX, PREFIX};
+use crate::plan::loadbalancer::annotations::{LEGACY_PREFIX, PREFIX};
 
 /// A value of a manifest.
 #[derive(Debug)]

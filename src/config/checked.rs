@@ -11,7 +11,7 @@ use serde::Serialize;
 
 pub use super::file::{Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, Pvtz, ResourceLock, VolumeLabels};
 use super::secret::Secret;
-use crate::plan::service::settings::{NetworkLoadBalancerDefaults, ServiceOptions, VSwitchChoice};
+use crate::plan::loadbalancer::settings::{NlbDefaults, ServiceOptions, VSwitchChoice};
 
 /// The whole configuration. Two equal values mean the same behaviour.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -52,7 +52,7 @@ pub struct NlbOptions {
     /// Time between comparisons with the cloud; `None` for none.
     pub drift_check: Option<Duration>,
     /// What holds for network load balancers where no annotation speaks.
-    pub defaults: NetworkLoadBalancerDefaults,
+    pub defaults: NlbDefaults,
 }
 
 /// Section `[cloud]`. What is `None` comes from the instance's metadata service.

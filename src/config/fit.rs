@@ -10,7 +10,7 @@ use super::layers::{DATE, KeyPath, TOO_LARGE};
 use super::redact::is_name;
 use super::schema::{self, LONGEST_LIST, Shape, ShapeKind};
 use super::values::{TimeSpan, shown};
-use crate::plan::service::problem::did_you_mean;
+use crate::plan::loadbalancer::problem::did_you_mean;
 
 /// A key or a value that the schema does not allow.
 #[derive(Default)]

@@ -18,11 +18,9 @@ use super::formats::{is_id, is_tag_key, is_zone};
 use super::secret::Secret;
 use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
-use crate::plan::service::annotations::values::MOST_USER_TAGS;
-use crate::plan::service::problem::did_you_mean;
-use crate::plan::service::settings::{
-    LoadBalancerDefaults, NetworkLoadBalancerDefaults, ServiceOptions, VSwitchChoice,
-};
+use crate::plan::loadbalancer::annotations::values::MOST_USER_TAGS;
+use crate::plan::loadbalancer::problem::did_you_mean;
+use crate::plan::loadbalancer::settings::{LoadBalancerDefaults, NlbDefaults, ServiceOptions, VSwitchChoice};
 
 /// The whole configuration. The result is of no use if the checker has found a problem.
 pub(super) fn config(c: &mut Checker<'_>, file: FileConfig) -> Config {
@@ -448,7 +446,7 @@ fn nlb(c: &mut Checker<'_>, section: NlbSection) -> NlbOptions {
     NlbOptions {
         concurrency: section.concurrency,
         drift_check: section.drift_check,
-        defaults: NetworkLoadBalancerDefaults {
+        defaults: NlbDefaults {
             address_type: address_type.to_owned(),
             delete_protection,
             modification_protection,

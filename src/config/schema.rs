@@ -10,8 +10,8 @@ use super::catalog::Catalog;
 use super::file::FileConfig;
 use super::formats;
 use super::values::TimeSpan;
-use crate::plan::service::annotations::values::{MOST_USER_TAGS, ValueKind};
-use crate::plan::service::annotations::{AnnotationName, Entry};
+use crate::plan::loadbalancer::annotations::values::{MOST_USER_TAGS, ValueKind};
+use crate::plan::loadbalancer::annotations::{AnnotationName, Entry};
 use crate::plan::{clb, nlb};
 
 /// A key whose value is the default of an annotation, which has the last word.

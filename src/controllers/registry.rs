@@ -24,14 +24,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::orphan::Orphans;
-use super::{Clients, Context, Previewed, node, pvtz, route, service, volume};
+use super::{Clients, Context, Previewed, loadbalancer, node, pvtz, route, volume};
 use crate::alibaba::actions;
 use crate::alibaba::endpoints::CloudProduct;
 use crate::config::{Catalog, Config, ControllerEntry};
 use crate::plan::inputs::{NodeView, ObjectKey, ServiceView, VolumeView};
+use crate::plan::loadbalancer::handling::LoadBalancerKind;
+use crate::plan::loadbalancer::settings::state_enough_zones;
 use crate::plan::node::{NodeClass, classify};
-use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::settings::state_enough_zones;
 
 /// Runs until `context.stop` is cancelled.
 pub type Run = fn(Context) -> BoxFuture<'static, ()>;
@@ -188,15 +188,18 @@ pub static CONTROLLERS: [Controller; 6] = [
         ],
     },
     Controller {
-        entry: ControllerEntry { default_on: true, ..ControllerEntry::new(service::NAME, &["service-lb-controller"]) },
+        entry: ControllerEntry {
+            default_on: true,
+            ..ControllerEntry::new(loadbalancer::NAME, &["service-lb-controller"])
+        },
         section: "service",
         on_change: "at once, with a reconcile of all Services",
         object: PlannedKind::Service,
-        run: |context| service::run(context).boxed(),
+        run: |context| loadbalancer::run(context).boxed(),
         when_off: None,
-        preview: |clients, config, only| service::plan(LoadBalancerKind::Classic, clients, config, only).boxed(),
-        orphans: Some(|clients, config| service::orphans(clients, config).boxed()),
-        declines: |config, subject| for_other(LoadBalancerKind::Classic, config, subject),
+        preview: |clients, config, only| loadbalancer::plan(LoadBalancerKind::Clb, clients, config, only).boxed(),
+        orphans: Some(|clients, config| loadbalancer::orphans(clients, config).boxed()),
+        declines: |config, subject| for_other(LoadBalancerKind::Clb, config, subject),
         watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
         kubernetes: SERVICES,
         cloud: &[
@@ -211,15 +214,15 @@ pub static CONTROLLERS: [Controller; 6] = [
         ],
     },
     Controller {
-        entry: ControllerEntry::new(service::NLB, &["nlb-controller"]),
+        entry: ControllerEntry::new(loadbalancer::NLB, &["nlb-controller"]),
         section: "nlb",
         on_change: "at once, with a reconcile of all Services of network load balancers",
         object: PlannedKind::Service,
-        run: |context| service::run_nlb(context).boxed(),
+        run: |context| loadbalancer::run_nlb(context).boxed(),
         when_off: None,
-        preview: |clients, config, only| service::plan(LoadBalancerKind::Network, clients, config, only).boxed(),
-        orphans: Some(|clients, config| service::nlb_orphans(clients, config).boxed()),
-        declines: |config, subject| for_other(LoadBalancerKind::Network, config, subject),
+        preview: |clients, config, only| loadbalancer::plan(LoadBalancerKind::Nlb, clients, config, only).boxed(),
+        orphans: Some(|clients, config| loadbalancer::nlb_orphans(clients, config).boxed()),
+        declines: |config, subject| for_other(LoadBalancerKind::Nlb, config, subject),
         watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
         kubernetes: SERVICES,
         cloud: &[
@@ -334,7 +337,7 @@ fn excluded(subject: &Subject) -> Option<String> {
 
 fn for_other(kind: LoadBalancerKind, config: &Config, subject: &Subject) -> Option<String> {
     match subject {
-        Subject::Service(service) => service::declines(kind, config, service),
+        Subject::Service(service) => loadbalancer::declines(kind, config, service),
         Subject::Node(_) | Subject::Volume(_) => None,
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use self::execute::ItemFate;
-pub use self::networks::{NetworkFindings, look};
+pub use self::networks::{NlbFindings, look};
 pub use self::off::run_off;
 pub use self::orphans::orphans;
 pub use self::tables::{TablesFault, all_tables};

@@ -348,7 +348,7 @@ mod tests {
 
     use super::*;
     use crate::alibaba::{Fault, FaultKind};
-    use crate::controllers::service::pause;
+    use crate::controllers::loadbalancer::pause;
 
     /// Every start: which key, and how long after the test began.
     type Log = Arc<Mutex<Vec<(String, Duration)>>>;

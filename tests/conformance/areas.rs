@@ -1,7 +1,7 @@
 //! The steps as a table, and their walk. What is expected of a step is what the simulator answers to the same calls.
 
-mod classic;
-mod network;
+mod clb;
+mod nlb;
 mod place;
 mod vpc;
 
@@ -77,12 +77,12 @@ pub(super) const ALL: &[Area] = &[
     Area {
         name: Name::Clb,
         makes: "a classic load balancer (intranet, PayByCLCU) with a server group and a listener; an access control list",
-        steps: classic::STEPS,
+        steps: clb::STEPS,
     },
     Area {
         name: Name::Nlb,
         makes: "a network load balancer (intranet) with a listener; a server group; a security group",
-        steps: network::STEPS,
+        steps: nlb::STEPS,
     },
     Area { name: Name::Route, makes: "a route entry for 198.18.254.0/24 to the instance", steps: vpc::ROUTES },
     Area { name: Name::Pvtz, makes: "a record in the private zone", steps: vpc::RECORDS },

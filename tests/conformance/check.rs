@@ -177,7 +177,7 @@ fn place(options: &Options, config: &Config) -> Result<Place, String> {
             .ok_or_else(|| format!("cloud.{key} is absent from {}: the check needs it", options.config.display()))
     };
     let zoned = |it: &_| {
-        let alicloud_ccm::plan::service::settings::VSwitchChoice { zone, id } = it;
+        let alicloud_ccm::plan::loadbalancer::settings::VSwitchChoice { zone, id } = it;
         zone.clone()
             .map(|zone| (zone, id.clone()))
             .ok_or_else(|| format!("cloud.vswitches: {id} needs its zone, as in zone:id"))

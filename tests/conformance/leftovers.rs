@@ -123,7 +123,7 @@ fn made(run: &Run) -> BTreeSet<Leftover> {
 }
 
 async fn balancers(run: &Run) -> Result<Vec<Leftover>, Fault> {
-    let found = run.cloud.slb.find_by_tag(TAG, &run.mark()).await?;
+    let found = run.cloud.clb.find_by_tag(TAG, &run.mark()).await?;
     let own = found.into_iter().filter(|it| run.is_marked(&it.tags));
     Ok(own.map(|it| Leftover { kind: Kind::LoadBalancer, id: it.id }).collect())
 }
@@ -146,7 +146,7 @@ async fn security_groups(run: &Run) -> Result<Vec<Leftover>, Fault> {
 }
 
 async fn access_lists(run: &Run) -> Result<Vec<Leftover>, Fault> {
-    let own = run.cloud.slb.find_access_list(NAME).await?.filter(|it| run.is_marked(&it.tags));
+    let own = run.cloud.clb.find_access_list(NAME).await?.filter(|it| run.is_marked(&it.tags));
     Ok(own.map(|it| Leftover { kind: Kind::AccessList, id: it.id }).into_iter().collect())
 }
 
@@ -185,17 +185,17 @@ async fn delete(run: &Run, leftover: &Leftover) -> Result<(), Fault> {
             }
             result => result.map(drop),
         },
-        Kind::LoadBalancer => match cloud.slb.delete_instance(permit, id).await {
+        Kind::LoadBalancer => match cloud.clb.delete_instance(permit, id).await {
             Err(fault) if fault.kind == FaultKind::Rejected => {
                 let unprotected = [(clb::InstanceField::DeleteProtection, "off".to_owned())].into();
-                cloud.slb.set_instance(permit, id, &unprotected).await?;
-                cloud.slb.delete_instance(permit, id).await
+                cloud.clb.set_instance(permit, id, &unprotected).await?;
+                cloud.clb.delete_instance(permit, id).await
             }
             result => result,
         },
         Kind::ServerGroup => cloud.nlb.delete_group(permit, id).await.map(drop),
         Kind::SecurityGroup => cloud.ecs.delete_security_group(permit, id).await,
-        Kind::AccessList => cloud.slb.delete_access_list(permit, id).await,
+        Kind::AccessList => cloud.clb.delete_access_list(permit, id).await,
         Kind::Route(table, instance) => {
             let Ok(destination) = id.parse() else { return Ok(()) };
             let item = RouteItem {

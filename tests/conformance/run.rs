@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use alicloud_ccm::alibaba::{CloudClient, Fault, FaultKind};
 use alicloud_ccm::fence::{Keeper, Permit, fence};
+use alicloud_ccm::plan::loadbalancer::model::{Backend, BackendKey};
 use alicloud_ccm::plan::nlb::model::ZoneMapping;
 use alicloud_ccm::plan::route::entry::RouteItem;
-use alicloud_ccm::plan::service::model::{Backend, BackendKey};
 use litemap::LiteMap;
 use parking_lot::Mutex;
 use sim::cloud::trace::Place;

@@ -4,8 +4,8 @@
 //! once because the permission is missing and once by an error of the server; then exactly those outcomes are missing that
 //! need it.
 
-mod classic;
-mod network;
+mod clb;
+mod nlb;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -234,7 +234,7 @@ async fn whatever_action_of_the_cloud_fails_all_that_does_not_need_it_goes_on() 
     Row {
         tried: "each action of the cloud fails in turn for a whole run, forbidden or with an error of the server",
         test: "action_failures::whatever_action_of_the_cloud_fails_all_that_does_not_need_it_goes_on",
-        numbers: whatever_fails(classic::STORY).await,
+        numbers: whatever_fails(clb::STORY).await,
         lost: 0,
     }
     .write();
@@ -245,7 +245,7 @@ async fn whatever_action_fails_network_load_balancers_do_what_does_not_need_it()
     Row {
         tried: "each action that network load balancers need fails in turn for a whole run, forbidden or with an error of the server",
         test: "action_failures::whatever_action_fails_network_load_balancers_do_what_does_not_need_it",
-        numbers: whatever_fails(network::STORY).await,
+        numbers: whatever_fails(nlb::STORY).await,
         lost: 0,
     }
     .write();

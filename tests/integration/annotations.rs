@@ -1,15 +1,15 @@
 //! Every annotation, set, changed and removed, and its effect in the cloud.
 
-mod classic;
-mod network;
+mod clb;
+mod nlb;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use alicloud_ccm::plan::clb::annotations::Name as ClassicName;
-use alicloud_ccm::plan::nlb::annotations::Name as NetworkName;
-use alicloud_ccm::plan::service::annotations::{AnnotationKey, AnnotationName, PREFIX};
+use alicloud_ccm::plan::clb::annotations::Name as ClbName;
+use alicloud_ccm::plan::loadbalancer::annotations::{AnnotationKey, AnnotationName, PREFIX};
+use alicloud_ccm::plan::nlb::annotations::Name as NlbName;
 use expect_test::{Expect, expect};
 use serde_json::{Map, Value, json};
 use sim::cloud::Eip;
@@ -105,10 +105,10 @@ impl Subject {
         let id = service["metadata"]["labels"]["service.k8s.alibaba/loadbalancer-id"].as_str().unwrap_or_default();
         let snapshot = world.testbed.cloud.snapshot();
         let lb = match kind {
-            Kind::Classic => world.testbed.cloud.load_balancer(id),
-            Kind::Network => world.testbed.cloud.network_load_balancer(id),
+            Kind::Clb => world.testbed.cloud.load_balancer(id),
+            Kind::Nlb => world.testbed.cloud.network_load_balancer(id),
         };
-        let separator = if kind == Kind::Classic { "/" } else { "." };
+        let separator = if kind == Kind::Clb { "/" } else { "." };
         let mark = [separator, self.name, separator, NAMESPACE, separator, "cexam"].concat();
         let is_own = |text: &Value| text.as_str().is_some_and(|text| text.ends_with(&mark));
         let groups = || snapshot["server_groups"].as_array().into_iter().flatten();
@@ -223,14 +223,14 @@ async fn try_all(kind: Kind, (world, ccm): (World, Ccm), subjects: &[Subject], q
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_annotation_does_what_the_page_says() {
-    try_all(Kind::Classic, open().await, classic::SUBJECTS, Duration::from_millis(300)).await;
+    try_all(Kind::Clb, open().await, clb::SUBJECTS, Duration::from_millis(300)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_annotation_of_network_load_balancers_does_what_the_page_says() {
     // Longer than any job takes to come back to.
     let quiet = Duration::from_secs(6);
-    let writes = try_all(Kind::Network, crate::network_golden::open().await, network::SUBJECTS, quiet).await;
+    let writes = try_all(Kind::Nlb, crate::nlb_golden::open().await, nlb::SUBJECTS, quiet).await;
     let expected: Expect = expect![[r#"
         0: 21 AddServersToServerGroup
         0: 1 AssociateAdditionalCertificatesWithListener
@@ -274,7 +274,7 @@ async fn every_annotation_of_network_load_balancers_does_what_the_page_says() {
 
 /// Annotations and where each shows, see [`Subject::look`].
 pub(crate) fn places(kind: Kind) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let subjects = if kind == Kind::Classic { classic::SUBJECTS } else { network::SUBJECTS };
+    let subjects = if kind == Kind::Clb { clb::SUBJECTS } else { nlb::SUBJECTS };
     subjects.iter().flat_map(|subject| subject.rows).map(|row| (row.key, row.at))
 }
 
@@ -296,15 +296,15 @@ fn none_is_left_out<N: AnnotationName>(subjects: &[Subject], elsewhere: &[(&'sta
 
 #[test]
 fn no_annotation_is_left_out() {
-    none_is_left_out::<ClassicName>(classic::SUBJECTS, classic::ELSEWHERE);
-    none_is_left_out::<NetworkName>(network::SUBJECTS, network::ELSEWHERE);
+    none_is_left_out::<ClbName>(clb::SUBJECTS, clb::ELSEWHERE);
+    none_is_left_out::<NlbName>(nlb::SUBJECTS, nlb::ELSEWHERE);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn elastic_addresses_are_published() {
     let (world, _ccm) = open().await;
     let subject = Subject { name: "eip", ports: TCP, base: &[], rows: &[] };
-    subject.give(Kind::Classic, &world, 0);
+    subject.give(Kind::Clb, &world, 0);
     let service = || world.testbed.cluster.get("Service", NAMESPACE, "eip").unwrap();
     let address = || service()["status"]["loadBalancer"]["ingress"][0]["ip"].as_str().map(str::to_owned);
     world.until("it has an address", |_| address().is_some()).await;

@@ -23,14 +23,14 @@ async fn settled() -> World {
     let world = World::of(Testbed::open(Version::NEWEST).await.unwrap(), EVERY, &format!("{HASTE}{ALONE}"));
     let nodes: Vec<String> = (1..=NODES).map(|number| world.testbed.join(number)).collect();
     world.testbed.expose("web", &[80], &["node-1", "node-2"], &[]);
-    Kind::Network.expose(&world.testbed, "net", &[80], &[1, 2]);
+    Kind::Nlb.expose(&world.testbed, "net", &[80], &[1, 2]);
     let ccm = world.start();
     world
         .until("everything is there", |_| {
             let published = |kind: Kind, name| kind.published(&world.service(name)).is_some();
             nodes.iter().all(|name| is_ready(&world.node(name)))
-                && published(Kind::Classic, "web")
-                && published(Kind::Network, "net")
+                && published(Kind::Clb, "web")
+                && published(Kind::Nlb, "net")
         })
         .await;
     world.until_still(Duration::from_secs(3)).await;
@@ -140,7 +140,7 @@ async fn cut_by_permissions(base: &World) {
     let alarms = [("node", "InstancesNotShown"), ("node", "NodeRemovalHeldBack")];
     let ccm = nothing_shrinks(&world, "rights to list are missing", &alarms).await;
     assert!(reported(&world, "SyncLoadBalancerFailed"), "{}", ccm.log());
-    let made = (marked(&world.testbed), Kind::Network.count(&world.testbed));
+    let made = (marked(&world.testbed), Kind::Nlb.count(&world.testbed));
     assert_eq!(made, (1, 1), "nothing is made beside them\n{}", ccm.log());
 }
 
@@ -155,7 +155,7 @@ async fn another_account(base: &World) {
     });
     // A Service that never had a load balancer is in the wrong place as well, and one may ask to be removed.
     world.testbed.expose("new", &[80], &["node-1"], &[]);
-    Kind::Network.expose(&world.testbed, "fresh", &[80], &[1]);
+    Kind::Nlb.expose(&world.testbed, "fresh", &[80], &[1]);
     let alarms = [("node", "InstancesNotShown"), ("service", "LoadBalancerHeldBack"), ("nlb", "LoadBalancerHeldBack")];
     let ccm = nothing_shrinks(&world, "another account", &alarms).await;
     let made = |testbed: &Testbed| {
@@ -178,11 +178,11 @@ async fn another_account(base: &World) {
     world
         .until("all are settled", |_| {
             let gone = world.service("web").is_null() && world.service("net").is_null();
-            let fresh = Kind::Network.published(&world.service("fresh")).is_some();
+            let fresh = Kind::Nlb.published(&world.service("fresh")).is_some();
             gone && fresh && address(&world.service("new")).is_some()
         })
         .await;
-    assert_eq!((marked(&world.testbed), Kind::Network.count(&world.testbed)), (1, 1), "{}", ccm.log());
+    assert_eq!((marked(&world.testbed), Kind::Nlb.count(&world.testbed)), (1, 1), "{}", ccm.log());
     over(&ccm).await;
 }
 

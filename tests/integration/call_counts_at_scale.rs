@@ -10,7 +10,7 @@ use sim::testbed::{Testbed, instance};
 
 use crate::harness::{ALL, Ccm, World, address, is_ready};
 use crate::in_process::{Product, on_a_clock_of_its_own};
-use crate::network_load_balancers::hostname;
+use crate::nlb_lifecycle::hostname;
 
 /// The periodic comparisons are for other tests.
 const NO_DRIFT_CHECK: &str = "[service]\ndrift_check = \"0s\"\n";

@@ -100,7 +100,7 @@ fn remembered(testbed: &Testbed) -> Vec<String> {
 #[test]
 fn session_affinity_that_is_withdrawn_is_taken_off_the_listener() {
     with_each(async |between| {
-        let testbed = testbed(Kind::Classic).await;
+        let testbed = testbed(Kind::Clb).await;
         set(&testbed, &json!({"sessionAffinity": "ClientIP"}));
         let mut product = Some(start(&testbed, ""));
         settled().await;
@@ -117,7 +117,7 @@ fn session_affinity_that_is_withdrawn_is_taken_off_the_listener() {
 #[test]
 fn persistence_that_a_person_set_stays() {
     on_a_clock_of_its_own(0, async {
-        let testbed = testbed(Kind::Classic).await;
+        let testbed = testbed(Kind::Clb).await;
         let product = start(&testbed, "");
         settled().await;
         testbed.cloud.edit(|account| {
@@ -137,7 +137,7 @@ fn checks_at_the_health_check_node_port_end_with_it() {
     const ON: &str = "local_health_check = true\n";
     with_each(async |between| {
         for turned_off in [false, true] {
-            let testbed = testbed(Kind::Classic).await;
+            let testbed = testbed(Kind::Clb).await;
             let mut product = Some(start(&testbed, ON));
             settled().await;
             let service = testbed.cluster.get("Service", "default", "web").unwrap();
@@ -163,7 +163,7 @@ fn checks_at_the_health_check_node_port_end_with_it() {
 #[test]
 fn a_node_port_that_the_api_server_takes_back_gets_no_traffic_and_the_status_says_so() {
     with_each(async |between| {
-        for (kind, backends) in [(Kind::Classic, ""), (Kind::Network, "Instance"), (Kind::Network, "Ip")] {
+        for (kind, backends) in [(Kind::Clb, ""), (Kind::Nlb, "Instance"), (Kind::Nlb, "Ip")] {
             let testbed = testbed(kind).await;
             annotate(&testbed, "web", "server-group-type", backends);
             let mut product = Some(start(&testbed, ""));
@@ -217,7 +217,7 @@ fn what_keeps_source_ranges_goes_with_them_although_nothing_used_it_yet() {
 #[test]
 fn an_access_control_list_that_another_listener_uses_is_remembered_until_it_can_go() {
     with_each(async |between| {
-        let testbed = testbed(Kind::Classic).await;
+        let testbed = testbed(Kind::Clb).await;
         set(&testbed, &json!({"loadBalancerSourceRanges": ["10.0.0.0/8"]}));
         let product = start(&testbed, "");
         settled().await;
@@ -248,8 +248,8 @@ fn an_access_control_list_that_another_listener_uses_is_remembered_until_it_can_
 
 /// A Service on a user's network load balancer, and two server groups of that user.
 async fn on_groups_of_users() -> Testbed {
-    let testbed = testbed(Kind::Network).await;
-    Kind::Network.of_user(&testbed, "nlb-user");
+    let testbed = testbed(Kind::Nlb).await;
+    Kind::Nlb.of_user(&testbed, "nlb-user");
     testbed.cloud.edit(|account| {
         for id in ["sgp-1", "sgp-2"] {
             account.nlb.groups.insert(id.to_owned(), ServerGroup::new(id, VPC, "Instance", "TCP").into());
@@ -310,7 +310,7 @@ fn a_users_listener_on_a_network_load_balancer_is_taken_over_where_its_user_says
         annotate(&testbed, "web", "force-override-listeners", "true");
         settled().await;
         let service = testbed.cluster.get("Service", "default", "web").unwrap();
-        assert!(Kind::Network.published(&service).is_some());
+        assert!(Kind::Nlb.published(&service).is_some());
         let taken_over = listener(&testbed);
         assert!(taken_over.group != "sgp-1" && taken_over.description.starts_with("k8s.80.TCP.web."), "{taken_over:?}");
         testbed.cloud.look(|account| assert_eq!(account.nlb.groups[&taken_over.group].servers.len(), 1));
@@ -362,7 +362,7 @@ fn a_removal_goes_on_although_another_client_drops_the_finalizer_meanwhile() {
 fn what_goes_last_goes_although_another_client_drops_the_finalizer_meanwhile() {
     for after in 1..=12 {
         on_a_clock_of_its_own(0, async {
-            let testbed = testbed(Kind::Network).await;
+            let testbed = testbed(Kind::Nlb).await;
             testbed.cloud.dials(|dials| dials.security_group_release = Duration::from_secs(4));
             set(&testbed, &json!({"loadBalancerSourceRanges": ["10.0.0.0/8"]}));
             let _product = start(&testbed, "");
@@ -373,7 +373,7 @@ fn what_goes_last_goes_although_another_client_drops_the_finalizer_meanwhile() {
             tokio::time::sleep(Duration::from_secs(after)).await;
             strip(&testbed);
             settled().await;
-            assert_eq!((left(), Kind::Network.count(&testbed)), (0, 0), "{after} s after the change of type");
+            assert_eq!((left(), Kind::Nlb.count(&testbed)), (0, 0), "{after} s after the change of type");
         });
     }
 }
@@ -382,7 +382,7 @@ fn what_goes_last_goes_although_another_client_drops_the_finalizer_meanwhile() {
 #[test]
 fn a_service_that_asks_for_no_load_balancer_keeps_no_condition_of_one() {
     on_a_clock_of_its_own(0, async {
-        let testbed = testbed(Kind::Classic).await;
+        let testbed = testbed(Kind::Clb).await;
         set(&testbed, &json!({"type": "ClusterIP"}));
         let said = json!({"type": "LoadBalancerReady", "status": "False", "reason": "CleanLoadBalancerFailed"});
         testbed.cluster.patch_status("Service", "default", "web", &json!({"conditions": [said]})).unwrap();
@@ -398,7 +398,7 @@ fn a_port_of_a_service_that_vanished_goes_to_another_one_on_a_users_load_balance
     for kind in Kind::BOTH {
         on_a_clock_of_its_own(0, async {
             let testbed = testbed(kind).await;
-            let id = if kind == Kind::Network { "nlb-user" } else { "lb-user" };
+            let id = if kind == Kind::Nlb { "nlb-user" } else { "lb-user" };
             kind.of_user(&testbed, id);
             let share = |name: &str| {
                 annotate(&testbed, name, "id", id);
@@ -495,7 +495,7 @@ fn a_service_with_the_label_of_another_one_takes_no_load_balancer() {
 fn a_restored_service_has_its_load_balancer_back_once_that_carries_the_uid_of_the_cluster() {
     on_a_clock_of_its_own(0, async {
         const TAG: &str = "alicloud-ccm.cluster-uid";
-        let testbed = testbed(Kind::Classic).await;
+        let testbed = testbed(Kind::Clb).await;
         let product = start(&testbed, "");
         settled().await;
         drop(product);
@@ -507,7 +507,7 @@ fn a_restored_service_has_its_load_balancer_back_once_that_carries_the_uid_of_th
         restore(&testbed, "web");
         let _product = start(&testbed, "");
         settled().await;
-        assert!(!is_published(&testbed, Kind::Classic, "web"), "it can be another cluster's");
+        assert!(!is_published(&testbed, Kind::Clb, "web"), "it can be another cluster's");
         let events = testbed.cluster.list("Event");
         assert!(
             events.iter().any(|event| event["message"].as_str().is_some_and(|text| text.contains(TAG))),
@@ -515,19 +515,19 @@ fn a_restored_service_has_its_load_balancer_back_once_that_carries_the_uid_of_th
         );
         tags(&|tags| drop(tags.insert(TAG.to_owned(), uid.clone())));
         tokio::time::sleep(Duration::from_secs(10 * 60)).await;
-        assert!(is_published(&testbed, Kind::Classic, "web") && Kind::Classic.count(&testbed) == 1);
+        assert!(is_published(&testbed, Kind::Clb, "web") && Kind::Clb.count(&testbed) == 1);
     });
 }
 
 #[test]
 fn what_is_withdrawn_before_a_load_balancer_could_be_made_leaves_no_annotation() {
     with_each(async |between| {
-        let testbed = testbed(Kind::Classic).await;
+        let testbed = testbed(Kind::Clb).await;
         annotate(&testbed, "web", "address-type", "nonsense");
         set(&testbed, &json!({"sessionAffinity": "ClientIP"}));
         let mut product = Some(start(&testbed, ""));
         settled().await;
-        assert_eq!((Kind::Classic.count(&testbed), remembered(&testbed)), (0, vec!["session-affinity".to_owned()]));
+        assert_eq!((Kind::Clb.count(&testbed), remembered(&testbed)), (0, vec!["session-affinity".to_owned()]));
         between.change(&testbed, &mut product, || set(&testbed, &json!({"sessionAffinity": "None"})));
         let _product = product.unwrap_or_else(|| start(&testbed, ""));
         settled().await;
@@ -579,7 +579,7 @@ fn a_kind_that_serves_in_part_is_published_where_the_other_kind_is_gone() {
         let testbed = Testbed::open(Version::NEWEST).await.unwrap();
         testbed.join(1);
         testbed.cloud.dials(|dials| dials.nlb_job_time = Duration::from_secs(1));
-        Kind::Network.expose(&testbed, "web", &[80], &[1]);
+        Kind::Nlb.expose(&testbed, "web", &[80], &[1]);
         // A network load balancer may wait for so long, and a classic one for 60 s.
         annotate(&testbed, "web", "idle-timeout", "900");
         let _product = start(&testbed, "");
@@ -588,8 +588,8 @@ fn a_kind_that_serves_in_part_is_published_where_the_other_kind_is_gone() {
         tokio::time::sleep(Duration::from_secs(2)).await;
         set(&testbed, &json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"}));
         settled().await;
-        assert_eq!((Kind::Classic.count(&testbed), Kind::Network.count(&testbed)), (1, 0));
-        assert!(is_published(&testbed, Kind::Classic, "web"));
+        assert_eq!((Kind::Clb.count(&testbed), Kind::Nlb.count(&testbed)), (1, 0));
+        assert!(is_published(&testbed, Kind::Clb, "web"));
         tokio::time::sleep(Duration::from_secs(300)).await;
         let service = testbed.cluster.get("Service", "default", "web").unwrap();
         assert_eq!(service["metadata"]["finalizers"], json!(["service.k8s.alibaba/resources"]));
@@ -599,7 +599,7 @@ fn a_kind_that_serves_in_part_is_published_where_the_other_kind_is_gone() {
 #[test]
 fn the_status_follows_the_host_name_although_another_setting_is_wrong() {
     with_each(async |between| {
-        let testbed = testbed(Kind::Classic).await;
+        let testbed = testbed(Kind::Clb).await;
         annotate(&testbed, "web", "hostname", "web.example.com");
         let mut product = Some(start(&testbed, ""));
         settled().await;
@@ -618,7 +618,7 @@ fn the_status_follows_the_host_name_although_another_setting_is_wrong() {
 
 #[test]
 fn defaults_of_the_file_hold_for_new_load_balancers_and_change_none_that_exists_unless_the_table_says_so() {
-    for kind in [Kind::Classic, Kind::Network] {
+    for kind in [Kind::Clb, Kind::Nlb] {
         on_a_clock_of_its_own(0, async {
             let testbed = testbed(kind).await;
             let product = start(&testbed, "");
@@ -640,7 +640,7 @@ fn defaults_of_the_file_hold_for_new_load_balancers_and_change_none_that_exists_
             product.reconfigure(&testbed, EVERY, &format!("{HASTE}{quiet}{defaults}"));
             settled().await;
             // The controller switches it off itself before it deletes a network load balancer, so it also switches it on.
-            let existing = [kind == Kind::Classic, true];
+            let existing = [kind == Kind::Clb, true];
             assert_eq!(protections(), [existing], "{kind:?}");
             kind.expose(&testbed, "new", &[80], &[1]);
             settled().await;

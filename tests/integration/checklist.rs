@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 const CHECKS: &[(&str, &[&str])] = &[
     (
         "1: the default name is made of the UID",
-        &["plan::service::ownership::tests::the_default_name_is_the_uid_with_a_letter_in_front"],
+        &["plan::loadbalancer::ownership::tests::the_default_name_is_the_uid_with_a_letter_in_front"],
     ),
     (
         "2: an empty current key wins over the legacy one",
         &["plan::clb::annotations::tests::the_current_prefix_wins_whenever_it_is_present", "golden case legacy-prefix"],
     ),
-    ("3: marks of listeners and groups are distinguished", &["plan::service::ownership::tests::marks_are_recognised"]),
+    (
+        "3: marks of listeners and groups are distinguished",
+        &["plan::loadbalancer::ownership::tests::marks_are_recognised"],
+    ),
     (
         "4: pods share a weight, or have the default one each",
         &["plan::clb::tests::desired_state::weights_of_pods", "golden case default-weight"],
@@ -78,7 +81,10 @@ const CHECKS: &[(&str, &[&str])] = &[
     ),
     (
         "14: labels decide nothing, the specification does",
-        &["golden case label-only-change", "controllers::service::state::tests::only_what_the_user_changed_counts"],
+        &[
+            "golden case label-only-change",
+            "controllers::loadbalancer::state::tests::only_what_the_user_changed_counts",
+        ],
     ),
     (
         "15: a pod without interface keeps its own address, delays no other, and its condition says so",

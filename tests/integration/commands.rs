@@ -3,7 +3,7 @@
 use std::process::Output;
 
 use alicloud_ccm::plan::clb::annotations::Name;
-use alicloud_ccm::plan::service::annotations::AnnotationName;
+use alicloud_ccm::plan::loadbalancer::annotations::AnnotationName;
 use expect_test::expect_file;
 use serde_json::Value;
 use sim::testbed::instance;

@@ -393,7 +393,7 @@ impl Live {
         world.testbed.join(2);
         world.testbed.expose("first", &[80], &["node-1"], &[]);
         if controllers.contains(&"nlb") {
-            Kind::Network.expose(&world.testbed, "first-network", &[80], &[1]);
+            Kind::Nlb.expose(&world.testbed, "first-network", &[80], &[1]);
         }
         world.until("it works", |_| address(&world.service("first")).is_some()).await;
         let jobs = (ccm.log().matches("started job=").count(), 0);
@@ -433,7 +433,7 @@ impl Live {
             After::Nothing => {}
             After::Node => drop(self.world.testbed.join(number)),
             After::Service => self.world.testbed.expose(&name, &[80], &["node-1"], &[]),
-            After::NetworkService => Kind::Network.expose(&self.world.testbed, &name, &[80], &[1]),
+            After::NetworkService => Kind::Nlb.expose(&self.world.testbed, &name, &[80], &[1]),
             After::IntranetService => {
                 let intranet = ("service.beta.kubernetes.io/alibaba-cloud-loadbalancer-address-type", "intranet");
                 self.world.testbed.expose(&name, &[80], &["node-1"], &[intranet]);

@@ -18,13 +18,13 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// The lists by which things of a Service are found.
 fn lists(kind: Kind) -> &'static [&'static str] {
     match kind {
-        Kind::Classic => &[
+        Kind::Clb => &[
             "slb:DescribeLoadBalancers",
             "DescribeVServerGroups",
             "DescribeLoadBalancerListeners",
             "DescribeAccessControlLists",
         ],
-        Kind::Network => &["nlb:ListLoadBalancers", "ListServerGroups", "ListListeners", "DescribeSecurityGroups"],
+        Kind::Nlb => &["nlb:ListLoadBalancers", "ListServerGroups", "ListListeners", "DescribeSecurityGroups"],
     }
 }
 

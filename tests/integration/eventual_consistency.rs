@@ -251,7 +251,7 @@ fn what_a_killed_replica_created_is_no_duplicate_later() {
 fn on_a_persons_load_balancer_a_service_leaves_nothing_that_shows_up_late() {
     on_a_clock_of_its_own(0, async {
         const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
-        let testbed = testbed(Kind::Classic).await;
+        let testbed = testbed(Kind::Clb).await;
         let _foreign = Foreign::settle(&testbed, &["web"]);
         let (id, force) = (format!("{PREFIX}-id"), format!("{PREFIX}-force-override-listeners"));
         let shared = [(id.as_str(), SHARED), (force.as_str(), "true")];

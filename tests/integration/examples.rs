@@ -12,7 +12,7 @@ use sim::cluster::Endpoint;
 use crate::documents::blocks;
 use crate::golden::NAMESPACE;
 use crate::harness::World;
-use crate::network_golden;
+use crate::nlb_golden;
 use crate::permissions::documents;
 
 /// What the files name by example, and what it is called in the simulated cloud.
@@ -94,7 +94,7 @@ fn every_example_is_on_the_page_of_examples() {
 async fn every_example_gets_its_load_balancer_without_a_warning() {
     let one = "\"cn-hangzhou-i:vsw-exam-i\"";
     let two = "\"cn-hangzhou-i:vsw-exam-i\", \"cn-hangzhou-j:vsw-exam-j\"";
-    let (world, ccm) = network_golden::open_with(|config| config.replace(one, two)).await;
+    let (world, ccm) = nlb_golden::open_with(|config| config.replace(one, two)).await;
     let services = services();
     for service in &services {
         let name = service["metadata"]["name"].as_str().unwrap();

@@ -224,7 +224,7 @@ async fn a_service_that_asks_for_a_load_balancer_and_has_no_controller_gets_one_
     world
         .until("the Service has a name", |testbed| {
             let service = testbed.cluster.get("Service", "default", "net").unwrap();
-            crate::network_load_balancers::hostname(&service).is_some()
+            crate::nlb_lifecycle::hostname(&service).is_some()
         })
         .await;
     assert!(ccm.stop().await.success());

@@ -19,8 +19,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use alicloud_ccm::plan::clb::annotations::Name as ClassicName;
-use alicloud_ccm::plan::nlb::annotations::Name as NetworkName;
+use alicloud_ccm::plan::clb::annotations::Name as ClbName;
+use alicloud_ccm::plan::nlb::annotations::Name as NlbName;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sim::cloud::{Acl, Fault, SecurityGroup};
@@ -93,7 +93,7 @@ impl Start {
             }
         });
         let foreign = Foreign::settle(&testbed, &["s0", "s1"]);
-        Self { testbed, foreign, rows: [rows::<ClassicName>(), rows::<NetworkName>()] }
+        Self { testbed, foreign, rows: [rows::<ClbName>(), rows::<NlbName>()] }
     }
 }
 

@@ -269,7 +269,7 @@ fn declared(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The load balancer products, and what they share, have the same words for the same parts.
-const ROOMS: [&str; 3] = ["clb", "nlb", "service"];
+const ROOMS: [&str; 3] = ["clb", "nlb", "loadbalancer"];
 
 #[test]
 fn a_type_name_stands_for_one_thing() {
@@ -279,7 +279,7 @@ fn a_type_name_stands_for_one_thing() {
     for (path, text) in source.iter().filter(|(path, _)| !is_test(path)) {
         let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         let parts = path.iter().filter_map(|part| Path::new(part).file_stem()?.to_str());
-        let room = ROOMS.into_iter().filter(|room| parts.clone().any(|part| part == *room)).min().unwrap_or("");
+        let room = ROOMS.into_iter().find(|room| parts.clone().any(|part| part == *room)).unwrap_or("");
         for name in declared(product) {
             let place = path.display().to_string();
             places.entry((name.to_owned(), room)).or_default().push(place);

@@ -11,7 +11,7 @@ use crate::availability::Availability;
 use crate::harness::{ALL, Ccm, EVERY, HASTE, World, address, is_ready};
 use crate::in_process::{Product, on_a_clock_of_its_own};
 use crate::kinds::{Kind, annotate, point_at};
-use crate::network_load_balancers::QUIET;
+use crate::nlb_lifecycle::QUIET;
 
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
 
@@ -67,7 +67,7 @@ async fn backends_follow_the_endpoints_while_an_annotation_is_wrong() {
         assert!(ccm.stop().await.success());
         assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
     };
-    tokio::join!(of(Kind::Classic), of(Kind::Network));
+    tokio::join!(of(Kind::Clb), of(Kind::Nlb));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,7 +91,7 @@ async fn backends_follow_on_the_load_balancer_that_serves_while_the_service_name
         assert!(ccm.stop().await.success());
         assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
     };
-    tokio::join!(of(Kind::Classic, "lb-users", "lb-missing"), of(Kind::Network, "nlb-users", "nlb-missing"));
+    tokio::join!(of(Kind::Clb, "lb-users", "lb-missing"), of(Kind::Nlb, "nlb-users", "nlb-missing"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,7 +112,7 @@ async fn a_load_balancer_that_does_not_exist_hides_no_other_problem_of_a_service
         assert!(names_all(&planned) && !planned.contains("publish"), "{planned}");
         assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
     };
-    tokio::join!(of(Kind::Classic, "lb-missing"), of(Kind::Network, "nlb-missing"));
+    tokio::join!(of(Kind::Clb, "lb-missing"), of(Kind::Nlb, "nlb-missing"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,7 +134,7 @@ async fn backends_follow_on_a_users_load_balancer_that_the_service_no_longer_nam
         assert!(ccm.stop().await.success());
         assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
     };
-    tokio::join!(of(Kind::Classic, "lb-users"), of(Kind::Network, "nlb-users"));
+    tokio::join!(of(Kind::Clb, "lb-users"), of(Kind::Nlb, "nlb-users"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,7 +163,7 @@ async fn what_is_ours_on_the_users_load_balancer_that_serves_goes_with_a_service
         assert!(ccm.stop().await.success());
         assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
     };
-    tokio::join!(of(Kind::Classic, ["lb-one", "lb-two"]), of(Kind::Network, ["nlb-one", "nlb-two"]));
+    tokio::join!(of(Kind::Clb, ["lb-one", "lb-two"]), of(Kind::Nlb, ["nlb-one", "nlb-two"]));
 }
 
 /// Two of ten Services, one of each kind of load balancer, have a wrong annotation, each another one with every move.
@@ -214,7 +214,7 @@ async fn without_a_list_of_access_control_lists_services_follow_their_endpoints_
     until_served(&world, "gone").await;
     world.testbed.cluster.delete("Service", "default", "gone").unwrap();
     world.until("the other Service is gone", |_| world.service("gone").is_null()).await;
-    backends_follow(&world, Kind::Classic).await;
+    backends_follow(&world, Kind::Clb).await;
     assert_eq!(world.testbed.cloud.look(|account| account.load_balancers.len()), 1);
     assert!(ccm.stop().await.success());
 }
@@ -225,7 +225,7 @@ fn a_slow_list_of_access_control_lists_delays_only_the_service_that_needs_its_ow
         let testbed = Testbed::open(Version::NEWEST).await.unwrap();
         testbed.join(1);
         let names = ["a", "b", "guarded"];
-        names.iter().for_each(|name| Kind::Classic.expose(&testbed, name, &[80], &[1]));
+        names.iter().for_each(|name| Kind::Clb.expose(&testbed, name, &[80], &[1]));
         let ranges = json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}});
         testbed.cluster.patch("Service", "default", "guarded", &ranges).unwrap();
         testbed.cloud.faults().always("DescribeAccessControlLists", Fault::Slow(Duration::from_secs(9)));
@@ -244,12 +244,8 @@ fn a_slow_list_of_access_control_lists_delays_only_the_service_that_needs_its_ow
         point_at(&testbed, "b", &[]);
         let _next = Product::start(&testbed, EVERY, &format!("{HASTE}[leader_election]\nenabled = false\n"));
         tokio::time::sleep(Duration::from_secs(8)).await;
-        let backends = Kind::Classic.groups(&testbed).iter().filter(|group| !group.is_empty()).count();
-        assert_eq!(
-            (Kind::Classic.count(&testbed), backends),
-            (2, 1),
-            "what came before the next leader goes on as well"
-        );
+        let backends = Kind::Clb.groups(&testbed).iter().filter(|group| !group.is_empty()).count();
+        assert_eq!((Kind::Clb.count(&testbed), backends), (2, 1), "what came before the next leader goes on as well");
     });
 }
 
@@ -267,7 +263,7 @@ async fn source_ranges_beside_an_access_list_that_is_off_are_in_force_and_stop_n
         let listener = account.load_balancers.values().flat_map(|lb| lb.listeners.values()).next().unwrap();
         assert_eq!((listener.acl_status.as_str(), listener.acl_type.as_str()), ("on", "white"));
     });
-    backends_follow(&world, Kind::Classic).await;
+    backends_follow(&world, Kind::Clb).await;
     assert!(ccm.stop().await.success());
 }
 
@@ -288,7 +284,7 @@ async fn an_annotation_that_says_what_the_cloud_chose_is_right() {
     }
     let warned: Vec<_> = world.events("Service", "web").into_iter().filter(|(kind, ..)| kind == "Warning").collect();
     assert_eq!(warned, []);
-    backends_follow(&world, Kind::Classic).await;
+    backends_follow(&world, Kind::Clb).await;
     assert!(ccm.stop().await.success());
 }
 
@@ -301,7 +297,7 @@ async fn an_elastic_address_that_cannot_be_looked_up_holds_up_neither_the_label_
     world.until("the label is there", |_| world.service("web")["metadata"]["labels"][label].is_string()).await;
     let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
     assert!(told.contains("as soon as a retry finds it. The first retry is in 3 s"), "{told}");
-    backends_follow(&world, Kind::Classic).await;
+    backends_follow(&world, Kind::Clb).await;
     world.testbed.cloud.faults().clear();
     world.until("it has an address", |_| address(&world.service("web")).is_some()).await;
     assert!(ccm.stop().await.success());
@@ -333,14 +329,14 @@ async fn any_edit_of_a_service_puts_right_what_was_changed_in_the_cloud() {
         world.until_event("Service", "web", "RepairedDrift").await;
         assert!(ccm.stop().await.success());
     };
-    tokio::join!(of(Kind::Classic), of(Kind::Network));
+    tokio::join!(of(Kind::Clb), of(Kind::Nlb));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edit_while_the_cloud_still_carries_something_out_is_answered_by_a_look_at_everything() {
-    let (world, ccm) = served(Kind::Network).await;
+    let (world, ccm) = served(Kind::Nlb).await;
     world.testbed.cloud.dials(|dials| dials.nlb_job_time = Duration::from_secs(3));
-    let (listeners, _) = (Kind::Network.listeners(&world.testbed), world.take_calls());
+    let (listeners, _) = (Kind::Nlb.listeners(&world.testbed), world.take_calls());
     point_at(&world.testbed, "web", &[2]);
     world
         .until("backends are moved", |_| {
@@ -350,8 +346,8 @@ async fn an_edit_while_the_cloud_still_carries_something_out_is_answered_by_a_lo
     world.testbed.cloud.edit(|account| account.nlb.balancers.values_mut().for_each(|lb| lb.listeners.clear()));
     let edit = json!({"metadata": {"annotations": {"example.com/look-again": "yes"}}});
     world.testbed.cluster.patch("Service", "default", "web", &edit).unwrap();
-    world.until("the listener is back", |testbed| Kind::Network.listeners(testbed) == listeners).await;
-    world.until("the backends have followed", |testbed| Kind::Network.all_lead_to(testbed, &[2])).await;
+    world.until("the listener is back", |testbed| Kind::Nlb.listeners(testbed) == listeners).await;
+    world.until("the backends have followed", |testbed| Kind::Nlb.all_lead_to(testbed, &[2])).await;
     assert!(ccm.stop().await.success());
 }
 
@@ -367,12 +363,12 @@ async fn backends_follow_the_endpoints_although_an_edit_cannot_be_compared_with_
         backends_follow(&world, kind).await;
         assert!(ccm.stop().await.success());
     };
-    tokio::join!(of(Kind::Classic), of(Kind::Network));
+    tokio::join!(of(Kind::Clb), of(Kind::Nlb));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_list_of_security_groups_backends_follow_and_no_second_group_is_made() {
-    let (world, ccm) = served(Kind::Network).await;
+    let (world, ccm) = served(Kind::Nlb).await;
     let ranges = |range: &str| json!({"spec": {"loadBalancerSourceRanges": [range]}});
     world.testbed.cluster.patch("Service", "default", "web", &ranges("10.0.0.0/8")).unwrap();
     let groups = |testbed: &Testbed| testbed.cloud.look(|account| account.security_groups.len());
@@ -382,7 +378,7 @@ async fn without_a_list_of_security_groups_backends_follow_and_no_second_group_i
     world.testbed.cluster.patch("Service", "default", "web", &ranges("172.16.0.0/12")).unwrap();
     let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
     assert!(told.contains("DescribeSecurityGroups"), "{told}");
-    backends_follow(&world, Kind::Network).await;
+    backends_follow(&world, Kind::Nlb).await;
     assert_eq!(groups(&world.testbed), 1);
     world.testbed.cloud.faults().clear();
     let allowed = |testbed: &Testbed| testbed.cloud.snapshot()["security_groups"].to_string().contains("172.16.0.0/12");
@@ -487,7 +483,7 @@ const HINDRANCES: [Hindrance; 6] = [
     (
         "it names a user's load balancer no longer",
         |testbed, kind, id| {
-            let users = if kind == Kind::Network { "nlb-users" } else { "lb-users" };
+            let users = if kind == Kind::Nlb { "nlb-users" } else { "lb-users" };
             kind.of_user(testbed, users);
             label(testbed, kind, Some(users));
             kind.delete(testbed, id);
@@ -503,8 +499,8 @@ const HINDRANCES: [Hindrance; 6] = [
         "a write is refused",
         |testbed, kind, _| {
             let (action, setting) = match kind {
-                Kind::Classic => ("SetLoadBalancerTCPListenerAttribute", "established-timeout"),
-                Kind::Network => ("UpdateListenerAttribute", "idle-timeout"),
+                Kind::Clb => ("SetLoadBalancerTCPListenerAttribute", "established-timeout"),
+                Kind::Nlb => ("UpdateListenerAttribute", "idle-timeout"),
             };
             testbed.cloud.faults().always(action, Fault::code("InvalidParameter"));
             annotate(testbed, kind.controller(), setting, "100");
@@ -521,8 +517,8 @@ fn label(testbed: &Testbed, kind: Kind, id: Option<&str>) {
 fn tag(testbed: &Testbed, kind: Kind, id: &str, key: &str, value: &str) {
     testbed.cloud.edit(|account| {
         let tags = match kind {
-            Kind::Classic => &mut account.load_balancers.get_mut(id).unwrap().tags,
-            Kind::Network => &mut account.nlb.balancers.get_mut(id).unwrap().tags,
+            Kind::Clb => &mut account.load_balancers.get_mut(id).unwrap().tags,
+            Kind::Nlb => &mut account.nlb.balancers.get_mut(id).unwrap().tags,
         };
         tags.insert(key.to_owned(), value.to_owned());
     });
@@ -531,11 +527,11 @@ fn tag(testbed: &Testbed, kind: Kind, id: &str, key: &str, value: &str) {
 fn twin(testbed: &Testbed, kind: Kind, id: &str) {
     let twin = format!("{id}-twin");
     testbed.cloud.edit(|account| match kind {
-        Kind::Classic => {
+        Kind::Clb => {
             let copy = account.load_balancers[id].clone();
             account.load_balancers.insert(twin, copy);
         }
-        Kind::Network => {
+        Kind::Nlb => {
             let copy = account.nlb.balancers[id].clone();
             account.nlb.balancers.insert(twin, copy);
         }
@@ -603,7 +599,7 @@ fn traffic_follows_a_release_although_the_cloud_refuses_a_setting() {
             let with = [(parameter.to_owned(), "100".to_owned())].into();
             testbed.cloud.faults().matching(action, with, Fault::code("InvalidParameter"), None);
             annotate(testbed, kind.controller(), annotation, "100");
-            let node_port = 30990 + i32::from(kind == Kind::Network);
+            let node_port = 30990 + i32::from(kind == Kind::Nlb);
             let patch = json!({"spec": {"ports": [
                 {"name": "p80", "port": 80, "targetPort": 8000, "protocol": "TCP", "nodePort": node_port},
             ]}});
@@ -635,7 +631,7 @@ async fn pods_that_are_gone_leave_a_listener_whose_protocol_cannot_change_while_
         assert!(ccm.stop().await.success());
         assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
     };
-    tokio::join!(of(Kind::Classic, "acl-type"), of(Kind::Network, "unhealthy-threshold"));
+    tokio::join!(of(Kind::Clb, "acl-type"), of(Kind::Nlb, "unhealthy-threshold"));
 }
 
 #[test]
@@ -643,7 +639,7 @@ fn traffic_moves_to_a_new_node_port_at_once_although_the_cloud_refuses_another_s
     on_a_clock_of_its_own(0, async {
         let testbed = Testbed::open(Version::NEWEST).await.unwrap();
         testbed.join(1);
-        Kind::Network.expose(&testbed, "web", &[80], &[1]);
+        Kind::Nlb.expose(&testbed, "web", &[80], &[1]);
         testbed.cloud.dials(|dials| dials.nlb_job_time = Duration::from_millis(700));
         let _product = Product::start(&testbed, EVERY, &format!("{HASTE}[leader_election]\nenabled = false\n"));
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -673,9 +669,9 @@ struct RefusedSetting {
     shown: &'static str,
 }
 
-const CLB: (Kind, &[&str]) = (Kind::Classic, &["SetLoadBalancerTCPListenerAttribute"]);
-const NLB_LISTENER: (Kind, &[&str]) = (Kind::Network, &["UpdateListenerAttribute"]);
-const NLB_GROUP: (Kind, &[&str]) = (Kind::Network, &["CreateServerGroup", "UpdateServerGroupAttribute"]);
+const CLB: (Kind, &[&str]) = (Kind::Clb, &["SetLoadBalancerTCPListenerAttribute"]);
+const NLB_LISTENER: (Kind, &[&str]) = (Kind::Nlb, &["UpdateListenerAttribute"]);
+const NLB_GROUP: (Kind, &[&str]) = (Kind::Nlb, &["CreateServerGroup", "UpdateServerGroupAttribute"]);
 
 const fn refused(
     (kind, actions): (Kind, &'static [&'static str]),
@@ -716,7 +712,7 @@ fn a_setting_that_the_cloud_refuses_keeps_neither_another_setting_nor_a_release_
             let testbed = Testbed::open(Version::NEWEST).await.unwrap();
             testbed.join(1);
             kind.expose(&testbed, "web", &[80], &[1]);
-            if *kind == Kind::Network {
+            if *kind == Kind::Nlb {
                 annotate(&testbed, "web", "health-check-flag", "on");
             }
             let _product = Product::start(&testbed, EVERY, &format!("{HASTE}[leader_election]\nenabled = false\n"));

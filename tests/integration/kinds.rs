@@ -12,13 +12,13 @@ const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
 /// A kind of load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Classic,
-    Network,
+    Clb,
+    Nlb,
 }
 
 impl Kind {
     /// Each of them.
-    pub(crate) const BOTH: [Self; 2] = [Self::Classic, Self::Network];
+    pub(crate) const BOTH: [Self; 2] = [Self::Clb, Self::Nlb];
 
     /// Makes a Service with an endpoint on each of `nodes`, which alone are its backends.
     pub(crate) fn expose(self, testbed: &Testbed, name: &str, ports: &[u16], nodes: &[u8]) {
@@ -35,42 +35,42 @@ impl Kind {
 
     /// Lets the `spec` of a Service ask for this kind.
     pub(crate) fn classify(self, spec: &mut Value) {
-        if self == Self::Network {
+        if self == Self::Nlb {
             spec["loadBalancerClass"] = "alibabacloud.com/nlb".into();
         }
     }
 
     /// The controller of Services with this kind.
     pub(crate) fn controller(self) -> &'static str {
-        if self == Self::Network { "nlb" } else { "service" }
+        if self == Self::Nlb { "nlb" } else { "service" }
     }
 
     /// What a load balancer with this id publishes; `None` if there is none.
     pub(crate) fn publishes(self, testbed: &Testbed, id: &str) -> Option<String> {
         testbed.cloud.look(|account| match self {
-            Self::Classic => account.load_balancers.get(id).map(|lb| lb.address.clone()),
-            Self::Network => account.nlb.balancers.get(id).map(|lb| lb.dns.clone()),
+            Self::Clb => account.load_balancers.get(id).map(|lb| lb.address.clone()),
+            Self::Nlb => account.nlb.balancers.get(id).map(|lb| lb.dns.clone()),
         })
     }
 
     /// Takes a load balancer away, as a person does in the console.
     pub(crate) fn delete(self, testbed: &Testbed, id: &str) {
         testbed.cloud.edit(|account| match self {
-            Self::Classic => drop(account.load_balancers.remove(id)),
-            Self::Network => drop(account.nlb.balancers.remove(id)),
+            Self::Clb => drop(account.load_balancers.remove(id)),
+            Self::Nlb => drop(account.nlb.balancers.remove(id)),
         });
     }
 
     /// Makes a load balancer of a user, without any mark.
     pub(crate) fn of_user(self, testbed: &Testbed, id: &str) {
         testbed.cloud.edit(|account| match self {
-            Self::Classic => {
+            Self::Clb => {
                 let own = json!([{"id": id, "name": id, "address": "47.98.9.9"}]);
                 let own = json!({"region": REGION, "zones": ["cn-hangzhou-i"], "load_balancers": own});
                 let made = Account::from_json(&own).unwrap().load_balancers[id].clone();
                 account.load_balancers.insert(id.to_owned(), made);
             }
-            Self::Network => {
+            Self::Nlb => {
                 let zones = account.vswitches.iter().map(|(id, it)| (it.zone.clone(), id.clone())).collect::<Vec<_>>();
                 account.add_network_load_balancer(id, NetworkLoadBalancer::new(id, "Internet", VPC), &zones);
             }
@@ -80,24 +80,22 @@ impl Kind {
     /// What the Service publishes.
     pub(crate) fn published(self, service: &Value) -> Option<&str> {
         let ingress = &service["status"]["loadBalancer"]["ingress"][0];
-        ingress[if self == Self::Network { "hostname" } else { "ip" }].as_str()
+        ingress[if self == Self::Nlb { "hostname" } else { "ip" }].as_str()
     }
 
     /// How many load balancers there are.
     pub(crate) fn count(self, testbed: &Testbed) -> usize {
         testbed.cloud.look(|account| match self {
-            Self::Classic => account.load_balancers.len(),
-            Self::Network => account.nlb.balancers.len(),
+            Self::Clb => account.load_balancers.len(),
+            Self::Nlb => account.nlb.balancers.len(),
         })
     }
 
     /// Ports of all listeners, in order.
     pub(crate) fn listeners(self, testbed: &Testbed) -> Vec<u16> {
         let mut ports: Vec<u16> = testbed.cloud.look(|account| match self {
-            Self::Classic => {
-                account.load_balancers.values().flat_map(|lb| lb.listeners.keys().map(|it| it.0)).collect()
-            }
-            Self::Network => {
+            Self::Clb => account.load_balancers.values().flat_map(|lb| lb.listeners.keys().map(|it| it.0)).collect(),
+            Self::Nlb => {
                 let listeners = account.nlb.balancers.values().flat_map(|lb| lb.listeners.values());
                 listeners.map(|listener| listener.port).collect()
             }
@@ -109,13 +107,13 @@ impl Kind {
     /// Instances in each server group, with their weights.
     pub(crate) fn groups(self, testbed: &Testbed) -> Vec<BTreeSet<(String, u8)>> {
         testbed.cloud.look(|account| match self {
-            Self::Classic => {
+            Self::Clb => {
                 let groups = account.load_balancers.values().flat_map(|lb| lb.groups.values());
                 groups
                     .map(|group| group.backends.iter().map(|it| (it.server_id.clone(), it.weight)).collect())
                     .collect()
             }
-            Self::Network => {
+            Self::Nlb => {
                 let groups = account.nlb.groups.values();
                 groups.map(|group| group.servers.iter().map(|it| (it.id.clone(), it.weight)).collect()).collect()
             }
@@ -133,13 +131,13 @@ impl Kind {
     /// Takes all listeners away and gives backends another weight, as a person does in the console.
     pub(crate) fn meddle(self, testbed: &Testbed) {
         testbed.cloud.edit(|account| match self {
-            Self::Classic => {
+            Self::Clb => {
                 for lb in account.load_balancers.values_mut() {
                     lb.listeners.clear();
                     lb.groups.values_mut().flat_map(|group| &mut group.backends).for_each(|it| it.weight = 7);
                 }
             }
-            Self::Network => {
+            Self::Nlb => {
                 account.nlb.balancers.values_mut().for_each(|lb| lb.listeners.clear());
                 account.nlb.groups.values_mut().flat_map(|group| &mut group.servers).for_each(|it| it.weight = 7);
             }
@@ -148,22 +146,22 @@ impl Kind {
 
     /// The call that makes a load balancer.
     pub(crate) fn creates(self) -> &'static str {
-        if self == Self::Network { "nlb:CreateLoadBalancer" } else { "slb:CreateLoadBalancer" }
+        if self == Self::Nlb { "nlb:CreateLoadBalancer" } else { "slb:CreateLoadBalancer" }
     }
 
     /// The call that makes a server group.
     pub(crate) fn creates_group(self) -> &'static str {
-        if self == Self::Network { "CreateServerGroup" } else { "CreateVServerGroup" }
+        if self == Self::Nlb { "CreateServerGroup" } else { "CreateVServerGroup" }
     }
 
     /// The call that makes a listener.
     pub(crate) fn creates_listener(self) -> &'static str {
-        if self == Self::Network { "CreateListener" } else { "CreateLoadBalancerTCPListener" }
+        if self == Self::Nlb { "CreateListener" } else { "CreateLoadBalancerTCPListener" }
     }
 
     /// The read that says which listeners there are.
     pub(crate) fn reads_listeners(self) -> &'static str {
-        if self == Self::Network { "ListListeners" } else { "DescribeLoadBalancerListeners" }
+        if self == Self::Nlb { "ListListeners" } else { "DescribeLoadBalancerListeners" }
     }
 }
 

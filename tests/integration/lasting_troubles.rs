@@ -39,28 +39,28 @@ const WORK: &[Work] = &[
         controllers: &["service"],
         action: "CreateLoadBalancerTCPListener",
         write: ("patch", "services"),
-        begin: |testbed| Kind::Classic.expose(testbed, "web", &[80], &[1]),
+        begin: |testbed| Kind::Clb.expose(testbed, "web", &[80], &[1]),
         object: SERVICE,
     },
     Work {
         controllers: &["service"],
         action: "slb:CreateLoadBalancer",
         write: ("patch", "services/status"),
-        begin: |testbed| Kind::Classic.expose(testbed, "web", &[80], &[1]),
+        begin: |testbed| Kind::Clb.expose(testbed, "web", &[80], &[1]),
         object: SERVICE,
     },
     Work {
         controllers: &["nlb"],
         action: "nlb:CreateListener",
         write: ("patch", "services"),
-        begin: |testbed| Kind::Network.expose(testbed, "web", &[80], &[1]),
+        begin: |testbed| Kind::Nlb.expose(testbed, "web", &[80], &[1]),
         object: SERVICE,
     },
     Work {
         controllers: &["nlb"],
         action: "nlb:CreateLoadBalancer",
         write: ("patch", "services/status"),
-        begin: |testbed| Kind::Network.expose(testbed, "web", &[80], &[1]),
+        begin: |testbed| Kind::Nlb.expose(testbed, "web", &[80], &[1]),
         object: SERVICE,
     },
     Work {
@@ -81,7 +81,7 @@ const WORK: &[Work] = &[
         controllers: &["pvtz", "service"],
         action: "AddZoneRecord",
         write: ("patch", "services"),
-        begin: |testbed| Kind::Classic.expose(testbed, "web", &[80], &[1]),
+        begin: |testbed| Kind::Clb.expose(testbed, "web", &[80], &[1]),
         object: SERVICE,
     },
     Work {
@@ -247,7 +247,7 @@ async fn let_go(leaves: bool, held: Duration) -> (bool, Vec<Timestamp>, [Vec<Str
     let testbed = Testbed::open(Version::NEWEST).await.unwrap();
     testbed.join(1);
     let product = Product::start(&testbed, &["nlb"], &format!("{HASTE}{MORE}"));
-    Kind::Network.expose(&testbed, "web", &[80], &[1]);
+    Kind::Nlb.expose(&testbed, "web", &[80], &[1]);
     let ranges = |ranges: Value| json!({"spec": {"loadBalancerSourceRanges": ranges}});
     testbed.cluster.patch("Service", "default", "web", &ranges(json!(["10.0.0.0/8"]))).unwrap();
     sleep(60).await;

@@ -192,13 +192,13 @@ fn a_pod_that_moves_is_followed_before_load_balancers_are_looked_at_that_are_bei
         let testbed = Testbed::open(Version::NEWEST).await.unwrap();
         (1..=3).for_each(|node| drop(testbed.join(node)));
         let _product = Product::start(&testbed, &["node", "nlb"], ONE_AT_A_TIME);
-        Kind::Network.expose(&testbed, "web", &[80], &[2]);
-        let serves = |node: u8| Kind::Network.groups(&testbed).iter().any(|group| has(group, node));
+        Kind::Nlb.expose(&testbed, "web", &[80], &[2]);
+        let serves = |node: u8| Kind::Nlb.groups(&testbed).iter().any(|group| has(group, node));
         let service = || testbed.cluster.get("Service", "default", "web").unwrap();
-        until_so(|| serves(2) && Kind::Network.published(&service()).is_some()).await;
+        until_so(|| serves(2) && Kind::Nlb.published(&service()).is_some()).await;
         testbed.cloud.dials(|dials| dials.nlb_creation_time = LONG);
         for number in 0..OTHERS {
-            Kind::Network.expose(&testbed, &format!("new-{number:02}"), &[80], &[1]);
+            Kind::Nlb.expose(&testbed, &format!("new-{number:02}"), &[80], &[1]);
         }
         until_so(|| testbed.cloud.look(|account| account.nlb.balancers.len() == OTHERS + 1)).await;
         testbed.cloud.dials(|dials| dials.latency = call);

@@ -184,7 +184,7 @@ fn server_of(folder: &Path) -> String {
 /// How long no replica led, in milliseconds.
 async fn orderly() -> usize {
     // If the lease had to run out, the other one would not lead while this test lasts.
-    let pair = Pair { lease: "1h", ..Pair::new(Kind::Classic).await };
+    let pair = Pair { lease: "1h", ..Pair::new(Kind::Clb).await };
     let [first, _second] = pair.settled().await;
     pair.expose();
     pair.until_exposed().await;
@@ -234,7 +234,7 @@ async fn paused(kind: Kind) {
 }
 
 async fn cut_off() {
-    let pair = Pair::new(Kind::Classic).await;
+    let pair = Pair::new(Kind::Clb).await;
     let [_first, _second] = pair.settled().await;
     pair.links[0].cut();
     // There is always something to do for a replica that believes it leads: a person keeps taking routes away.
@@ -265,7 +265,7 @@ async fn slow(kind: Kind) {
 /// Elections go by clocks that nobody can set: a wall clock that jumps neither costs the lead nor gains it.
 async fn clocks_jump() {
     const HOUR: i64 = 3600;
-    let pair = Pair::new(Kind::Classic).await;
+    let pair = Pair::new(Kind::Clb).await;
     let [first, second] = pair.settled_with(Pair::start_with_clock).await;
     let began = Instant::now();
     let mut jumps = [(1, HOUR), (0, -HOUR), (1, -24 * HOUR), (0, 24 * HOUR), (0, -HOUR), (1, HOUR)].iter().cycle();
@@ -324,7 +324,7 @@ fn milliseconds(time: Duration) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_replicas_one_works() {
     let of = async |kind: Kind| tokio::join!(killed(kind), paused(kind), slow(kind), both_make_the_same(kind)).0;
-    let (orderly, killed, ..) = tokio::join!(orderly(), of(Kind::Classic), of(Kind::Network), cut_off(), clocks_jump());
+    let (orderly, killed, ..) = tokio::join!(orderly(), of(Kind::Clb), of(Kind::Nlb), cut_off(), clocks_jump());
     println!("handed over in {orderly} ms when stopped, in {killed} ms when killed");
     Row {
         tried: "two replicas: stopped, killed, paused, partitioned, slow, with clocks that jump, both creating the same object",

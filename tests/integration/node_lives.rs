@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::harness::HASTE;
 use crate::in_process::{Product, on_a_clock_of_its_own};
-use crate::network_load_balancers;
+use crate::nlb_lifecycle;
 
 const CONTROLLERS: &[&str] = &["node", "route", "service", "nlb"];
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
@@ -124,7 +124,7 @@ impl Lives {
         let names: Vec<String> = numbers.iter().map(|number| testbed.join(*number)).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         testbed.expose("classic", &[80], &names, &[]);
-        network_load_balancers::expose(&testbed, "network", &[80], &names, &[]);
+        nlb_lifecycle::expose(&testbed, "network", &[80], &names, &[]);
         for service in ["classic", "network"] {
             let policy = json!({"spec": {"externalTrafficPolicy": "Cluster"}});
             testbed.cluster.patch("Service", "default", service, &policy).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use alicloud_ccm::plan::service::annotations::PREFIX;
+use alicloud_ccm::plan::loadbalancer::annotations::PREFIX;
 use serde_json::{Value, json};
 use sim::cloud::{Backend, Group};
 use sim::cluster::{Effect, Endpoint, Failure, Match, NodeSpec};

@@ -26,7 +26,7 @@ async fn testbed() -> (Testbed, Product) {
     });
     testbed.cloud.edit(|account| account.limits.listeners = usize::from(SERVICES));
     testbed.join(1);
-    Kind::Network.of_user(&testbed, "nlb-user");
+    Kind::Nlb.of_user(&testbed, "nlb-user");
     let quick = "[leader_election]\nenabled = false\n[cloud.quotas]\n\"*\" = 100000\n[nlb]\ndrift_check = \"0s\"\n";
     let product = Product::start(&testbed, EVERY, &format!("{HASTE}{quick}"));
     tokio::time::sleep(Duration::from_secs(30)).await;
@@ -34,7 +34,7 @@ async fn testbed() -> (Testbed, Product) {
 }
 
 fn share(testbed: &Testbed, name: &str, port: u16) {
-    Kind::Network.expose(testbed, name, &[port], &[1]);
+    Kind::Nlb.expose(testbed, name, &[port], &[1]);
     annotate(testbed, name, "id", "nlb-user");
     annotate(testbed, name, "force-override-listeners", "true");
 }
@@ -47,9 +47,9 @@ fn services_on_one_network_load_balancer_take_turns() {
             let began = Instant::now();
             // Each change takes a call, and holds the load balancer; beside that the reads of all Services go on together.
             let soon = (HELD + LATENCY) * u32::from(SERVICES) * 3;
-            while Kind::Network.listeners(&testbed).len() != count {
+            while Kind::Nlb.listeners(&testbed).len() != count {
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                assert!(began.elapsed() < soon, "{:?} of {count}", Kind::Network.listeners(&testbed).len());
+                assert!(began.elapsed() < soon, "{:?} of {count}", Kind::Nlb.listeners(&testbed).len());
             }
         };
         let names: Vec<String> = (1..=SERVICES).map(|number| format!("s{number}")).collect();

@@ -107,7 +107,7 @@ async fn gc_finds_and_deletes_whatever_can_be_created_when_its_owner_vanished() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gc_names_and_removes_what_a_service_that_vanished_left_on_a_load_balancer_of_a_user() {
-    for (kind, id) in [(Kind::Classic, "lb-user"), (Kind::Network, "nlb-user")] {
+    for (kind, id) in [(Kind::Clb, "lb-user"), (Kind::Nlb, "nlb-user")] {
         let testbed = Testbed::open(Version::NEWEST).await.unwrap();
         testbed.join(1);
         kind.of_user(&testbed, id);

@@ -266,7 +266,7 @@ async fn services_in_trouble() {
             deleted_by_hand_but_named_by_id(kind),
         );
     };
-    tokio::join!(of(Kind::Classic), of(Kind::Network), a_full_vswitch());
+    tokio::join!(of(Kind::Clb), of(Kind::Nlb), a_full_vswitch());
 }
 
 async fn until_published(world: &World, kind: Kind, service: &str) {
@@ -418,7 +418,7 @@ async fn deleted_by_hand_but_named_by_id(kind: Kind) {
 }
 
 async fn a_full_vswitch() {
-    let (world, ccm) = with_services(Kind::Classic).await;
+    let (world, ccm) = with_services(Kind::Clb).await;
     world.testbed.cloud.edit(|cloud| cloud.vswitches.get_mut("vsw-i").unwrap().available_ips = 0);
     world.testbed.expose("web", &[80], &["node-1"], &[(&format!("{PREFIX}address-type"), "intranet")]);
     until_address(&world, "web").await;

@@ -15,8 +15,7 @@ const ALONE: &str = "[leader_election]\nenabled = false\n";
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
 
 /// Services with a load balancer of their own and on a person's, of each kind.
-const SERVICES: [(Kind, &str); 4] =
-    [(Kind::Classic, "web"), (Kind::Classic, "shop"), (Kind::Network, "net"), (Kind::Network, "store")];
+const SERVICES: [(Kind, &str); 4] = [(Kind::Clb, "web"), (Kind::Clb, "shop"), (Kind::Nlb, "net"), (Kind::Nlb, "store")];
 
 /// A cluster among those of others, with Services of its own and some on load balancers of a person.
 async fn among_others() -> (World, Foreign) {
@@ -26,11 +25,11 @@ async fn among_others() -> (World, Foreign) {
     }
     world.testbed.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
     let (id, force) = (format!("{PREFIX}-id"), format!("{PREFIX}-force-override-listeners"));
-    Kind::Network.expose(&world.testbed, "net", &[80, 443], &[1, 2]);
+    Kind::Nlb.expose(&world.testbed, "net", &[80, 443], &[1, 2]);
     let mut foreign = Foreign::settle(&world.testbed, &["web", "shop"]);
     foreign.settle_shared_network(&world.testbed);
     world.testbed.expose("shop", &[8080], &["node-1"], &[(&id, SHARED), (&force, "true")]);
-    Kind::Network.expose(&world.testbed, "store", &[8080], &[1]);
+    Kind::Nlb.expose(&world.testbed, "store", &[8080], &[1]);
     annotate(&world.testbed, "store", "id", NETWORK_SHARED);
     annotate(&world.testbed, "store", "force-override-listeners", "true");
     (world, foreign)

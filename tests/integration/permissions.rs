@@ -8,7 +8,7 @@ use sim::cluster::{Call, Effect, Failure, Match, Version};
 use sim::testbed::{ACCESS_KEY, Testbed, instance};
 
 use crate::harness::{ALL, HASTE, World, address, is_ready};
-use crate::{network_load_balancers, private_zone};
+use crate::{nlb_lifecycle, private_zone};
 
 const USER: &str = "system:serviceaccount:kube-system:alicloud-ccm";
 
@@ -116,10 +116,10 @@ async fn live(version: Version, controllers: &[&str]) {
         assert!(world.testbed.cloud.look(|cloud| cloud.load_balancers.is_empty()));
     }
     if has("nlb") {
-        network_load_balancers::expose(&world.testbed, "network", &[80], &["node-1", "node-2"], &[]);
+        nlb_lifecycle::expose(&world.testbed, "network", &[80], &["node-1", "node-2"], &[]);
         let ranges = json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}});
         world.testbed.cluster.patch("Service", "default", "network", &ranges).unwrap();
-        let name = |_: &Testbed| network_load_balancers::hostname(&world.service("network")).is_some();
+        let name = |_: &Testbed| nlb_lifecycle::hostname(&world.service("network")).is_some();
         world.until("the Service has a name", name).await;
         world.testbed.cluster.delete("Service", "default", "network").unwrap();
         world.until("the Service is gone", |_| world.service("network").is_null()).await;
@@ -197,9 +197,9 @@ async fn place(vswitches: &str, needs_list: bool) {
     let nodes = [1, 2].map(|number| world.testbed.join(number));
     let nodes = nodes.each_ref().map(String::as_str);
     world.testbed.expose("inside", &[80], &nodes, &[(ADDRESS_TYPE, "intranet")]);
-    network_load_balancers::expose(&world.testbed, "network", &[80], &nodes, &[]);
+    nlb_lifecycle::expose(&world.testbed, "network", &[80], &nodes, &[]);
     let made = |_: &Testbed| {
-        let network = network_load_balancers::hostname(&world.service("network")).is_some();
+        let network = nlb_lifecycle::hostname(&world.service("network")).is_some();
         network && address(&world.service("inside")).is_some()
     };
     world.until("both Services have a load balancer", made).await;
@@ -209,7 +209,7 @@ async fn place(vswitches: &str, needs_list: bool) {
     if needs_list {
         let denied = ["DescribeVSwitches".to_owned()].into();
         world.testbed.cloud.edit(|cloud| cloud.keys.get_mut(ACCESS_KEY.0).unwrap().denied = denied);
-        network_load_balancers::expose(&world.testbed, "late", &[80], &nodes, &[]);
+        nlb_lifecycle::expose(&world.testbed, "late", &[80], &nodes, &[]);
         let is_told = |_: &Testbed| world.events("Service", "late").iter().any(|it| it.2.contains("DescribeVSwitches"));
         world.until("the event names what is denied", is_told).await;
     }

@@ -66,10 +66,10 @@ async fn until(what: &str, within: Duration, is_so: impl Fn() -> bool) {
 /// Whether a listener takes traffic for which there is no backend.
 fn serves_nothing(kind: Kind, testbed: &Testbed) -> bool {
     testbed.cloud.look(|cloud| match kind {
-        Kind::Classic => cloud.load_balancers.values().any(|lb| {
+        Kind::Clb => cloud.load_balancers.values().any(|lb| {
             lb.listeners.values().any(|it| lb.groups.get(&it.group).is_none_or(|group| group.backends.is_empty()))
         }),
-        Kind::Network => cloud.nlb.balancers.values().any(|lb| {
+        Kind::Nlb => cloud.nlb.balancers.values().any(|lb| {
             lb.listeners.values().any(|it| cloud.nlb.groups.get(&it.group).is_none_or(|group| group.servers.is_empty()))
         }),
     })
@@ -130,7 +130,7 @@ fn an_edit_asks_for_another_try_and_what_is_taken_now_serves() {
         testbed.expose("web", &[80], &["node-1"], &[]);
         let _product = Product::start(&testbed, &["service"], MORE);
         tokio::time::sleep(10 * MINUTE).await;
-        let kind = Kind::Classic;
+        let kind = Kind::Clb;
         assert!(all_hold(kind, &testbed, 1, &[1, 2, 3, 4]) && has_address(kind, &testbed, "web"));
         testbed.cloud.add_instance("i-nowhere-7", "bad-7", "vsw-i", "192.168.0.77");
         let note = json!({"metadata": {"annotations": {"example.com/note": "again"}}});
@@ -159,7 +159,7 @@ fn a_new_service_is_served_by_all_good_nodes_within_seconds() {
                 let testbed = testbed_of(6, bad).await;
                 let _product = Product::start(&testbed, &["service", "nlb"], MORE);
                 // Each addition to a network load balancer is a job.
-                let soon = if kind == Kind::Network { 4 * SOON } else { SOON };
+                let soon = if kind == Kind::Nlb { 4 * SOON } else { SOON };
                 served(kind, &testbed, ("web", &[80]), (soon, &format!("{kind:?}, order {order}"))).await;
                 served(kind, &testbed, ("api", &[80]), (soon, &format!("{kind:?}, order {order}, the next"))).await;
                 assert_eq!(testbed.cloud.complaints(), Vec::<String>::new());
@@ -242,7 +242,7 @@ fn all_nodes_that_were_refused_elsewhere_are_tried_before_a_new_service_is_publi
 /// What the cloud can say of one backend.
 const REFUSALS: [(Kind, &[&str]); 2] = [
     (
-        Kind::Classic,
+        Kind::Clb,
         &[
             "ObtainIpFail",
             "InvalidServerId.NotExist",
@@ -256,7 +256,7 @@ const REFUSALS: [(Kind, &[&str]); 2] = [
         ],
     ),
     (
-        Kind::Network,
+        Kind::Nlb,
         &[
             "ResourceNotFound.Ecs",
             "ResourceNotFound.BackendServer",
@@ -288,10 +288,10 @@ async fn refusing(kind: Kind, code: &str) -> (Testbed, String) {
     };
     let bad = instance(2);
     match kind {
-        Kind::Classic => ["CreateVServerGroup", "AddVServerGroupBackendServers"]
+        Kind::Clb => ["CreateVServerGroup", "AddVServerGroupBackendServers"]
             .into_iter()
             .for_each(|action| refuse(action, "BackendServers".to_owned(), format!("*\"{bad}\"*"))),
-        Kind::Network => (1..=3)
+        Kind::Nlb => (1..=3)
             .for_each(|place| refuse("AddServersToServerGroup", format!("Servers.{place}.ServerId"), bad.clone())),
     }
     (testbed, bad)

@@ -122,7 +122,7 @@ async fn two_clusters_with_one_id_in_one_vpc_keep_what_is_theirs_and_say_so() {
         numbers.iter().for_each(|number| drop(world.testbed.join(*number)));
         world.testbed.expose("web", &[80], &[&format!("node-{}", numbers[0])], &[]);
         // The same names in both clusters, and a security group of each.
-        Kind::Network.expose(&world.testbed, "net", &[80], &[numbers[0]]);
+        Kind::Nlb.expose(&world.testbed, "net", &[80], &[numbers[0]]);
         let ranges = json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}});
         world.testbed.cluster.patch("Service", "default", "net", &ranges).unwrap();
     }
@@ -179,7 +179,7 @@ async fn what_another_cluster_in_another_vpc_made_is_not_offered_even_without_a_
     first.testbed.join(1);
     first.testbed.expose("public", &[80], &["node-1"], &[]);
     first.testbed.expose("private", &[80], &["node-1"], &[ADDRESS_TYPE]);
-    Kind::Network.expose(&first.testbed, "net", &[80], &[1]);
+    Kind::Nlb.expose(&first.testbed, "net", &[80], &[1]);
     let ccm = first.start();
     settled(&first, &["node-1"], &["public", "private", "net"]).await;
     assert!(ccm.stop().await.success());
@@ -276,7 +276,7 @@ async fn routes_of_an_earlier_version_stay_claims_and_are_not_offered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_was_copied_with_its_label_takes_nothing_from_the_other_cluster() {
-    tokio::join!(copied_with_its_label(Kind::Classic), copied_with_its_label(Kind::Network));
+    tokio::join!(copied_with_its_label(Kind::Clb), copied_with_its_label(Kind::Nlb));
 }
 
 async fn copied_with_its_label(kind: Kind) {
@@ -295,8 +295,8 @@ async fn copied_with_its_label(kind: Kind) {
     second.testbed.join(11);
     for (name, deleted) in [("web", false), ("old", true)] {
         let (finalizer, class) = match kind {
-            Kind::Classic => ("service.k8s.alibaba/resources", Value::Null),
-            Kind::Network => ("service.k8s.alibaba/nlb", "alibabacloud.com/nlb".into()),
+            Kind::Clb => ("service.k8s.alibaba/resources", Value::Null),
+            Kind::Nlb => ("service.k8s.alibaba/nlb", "alibabacloud.com/nlb".into()),
         };
         let copied = second.testbed.cluster.create(json!({
             "apiVersion": "v1", "kind": "Service",
@@ -402,7 +402,7 @@ fn the_uid_of_the_cluster_is_read_again_until_it_is_known() {
     on_a_clock_of_its_own(0, async {
         let testbed = Testbed::open(Version::NEWEST).await.unwrap();
         testbed.join(1);
-        Kind::Classic.expose(&testbed, "early", &[80], &[1]);
+        Kind::Clb.expose(&testbed, "early", &[80], &[1]);
         testbed.cluster.trouble_times(Match::new("get", "namespaces"), Effect::LoseRequest, usize::MAX);
         let more = format!("{HASTE}[leader_election]\nenabled = false\n");
         let _product = Product::start(&testbed, WITHOUT_NAMES, &more);
@@ -411,11 +411,11 @@ fn the_uid_of_the_cluster_is_read_again_until_it_is_known() {
             let has_uid = |lb: &&Shared<sim::cloud::LoadBalancer>| lb.tags.contains_key(UID);
             testbed.cloud.look(|cloud| cloud.load_balancers.values().filter(has_uid).count())
         };
-        assert_eq!((Kind::Classic.count(&testbed), with_uid()), (1, 0));
+        assert_eq!((Kind::Clb.count(&testbed), with_uid()), (1, 0));
         testbed.cluster.calm();
         tokio::time::sleep(Duration::from_secs(120)).await;
-        Kind::Classic.expose(&testbed, "late", &[80], &[1]);
+        Kind::Clb.expose(&testbed, "late", &[80], &[1]);
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!((Kind::Classic.count(&testbed), with_uid()), (2, 1));
+        assert_eq!((Kind::Clb.count(&testbed), with_uid()), (2, 1));
     });
 }

@@ -82,7 +82,7 @@ async fn serve(world: &World) {
     world.testbed.cluster.patch("Service", "default", "web", &local).unwrap();
     let served = || address(&world.service("web")).is_some() && is_ready(&world.node("node-1"));
     world.until("the Service has an address", |_| served()).await;
-    world.until("the node is a backend", |testbed| Kind::Classic.all_lead_to(testbed, &[1])).await;
+    world.until("the node is a backend", |testbed| Kind::Clb.all_lead_to(testbed, &[1])).await;
 }
 
 /// A node joins and the endpoints of the Service move there; both are followed.
@@ -90,7 +90,7 @@ async fn goes_on(world: &World, node: u8) {
     world.testbed.join(node);
     world.until("the node is initialised", |_| is_ready(&world.node(&format!("node-{node}")))).await;
     point_at(&world.testbed, "web", &[node]);
-    world.until("the backends have followed", |testbed| Kind::Classic.all_lead_to(testbed, &[node])).await;
+    world.until("the backends have followed", |testbed| Kind::Clb.all_lead_to(testbed, &[node])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

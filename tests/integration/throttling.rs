@@ -190,7 +190,7 @@ async fn a_new_session_counts_the_calls_of_the_one_before() {
 async fn plan_says_how_long_the_quotas_make_it_last_and_counts_the_calls_that_a_run_makes() {
     let world = World::new(&["service", "nlb"], "").await;
     expose_all(&world, 4);
-    Kind::Network.expose(&world.testbed, "net", &[80, 81], &[1]);
+    Kind::Nlb.expose(&world.testbed, "net", &[80, 81], &[1]);
     let (text, code) = world.plan().await;
     assert!(code == Some(2) && !text.contains("the quotas"), "with the published quotas it is done at once:\n{text}");
     world.edit(|config| format!("{config}{FEW}"));
@@ -201,7 +201,7 @@ async fn plan_says_how_long_the_quotas_make_it_last_and_counts_the_calls_that_a_
     world.edit(|config| config.replace(FEW, ""));
     let ccm = world.start();
     let served = |number| address(&world.service(&format!("web-{number}"))).is_some();
-    let net = || Kind::Network.published(&world.service("net")).is_some();
+    let net = || Kind::Nlb.published(&world.service("net")).is_some();
     world.until("all are served", |_| (0..4).all(served) && net()).await;
     let writes: Vec<String> = world.testbed.cloud.writes().into_iter().map(|call| call.action).collect();
     assert_eq!(writes.len(), 23, "{writes:?}\n{}", ccm.log());

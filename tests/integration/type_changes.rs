@@ -128,8 +128,8 @@ impl Life {
     fn is_served(self, testbed: &Testbed) -> bool {
         let service = testbed.cluster.get("Service", "default", "web").unwrap();
         let published: Vec<String> = testbed.cloud.look(|account| match self.kind {
-            Kind::Classic => account.load_balancers.values().map(|lb| lb.address.clone()).collect(),
-            Kind::Network => account.nlb.balancers.values().map(|lb| lb.dns.clone()).collect(),
+            Kind::Clb => account.load_balancers.values().map(|lb| lb.address.clone()).collect(),
+            Kind::Nlb => account.nlb.balancers.values().map(|lb| lb.dns.clone()).collect(),
         });
         self.kind.listeners(testbed) == [80]
             && published.len() == 1
@@ -207,16 +207,16 @@ async fn released_after(deletion: Duration) -> (Duration, usize) {
         dials.nlb_job_times.insert("DeleteLoadBalancer".to_owned(), deletion);
     });
     testbed.join(1);
-    Kind::Network.expose(&testbed, "web", &[80], &[1]);
+    Kind::Nlb.expose(&testbed, "web", &[80], &[1]);
     let _product = Product::start(&testbed, &["node", "nlb"], &format!("{HASTE}{MORE}"));
     let service = || testbed.cluster.get("Service", "default", "web").unwrap();
-    while Kind::Network.published(&service()).is_none() {
+    while Kind::Nlb.published(&service()).is_none() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
     let looks = testbed.cloud.count("ListAsynJobs");
     let began = Instant::now();
-    change_type(&testbed, Kind::Network, "NodePort");
+    change_type(&testbed, Kind::Nlb, "NodePort");
     while !service()["metadata"]["finalizers"].is_null() {
         assert!(began.elapsed() < LONG, "it keeps its finalizer");
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -42,12 +42,12 @@ fn objects(testbed: &Testbed) -> BTreeSet<(&'static str, String)> {
 async fn world() -> Testbed {
     let testbed = Testbed::open(Version::NEWEST).await.unwrap();
     (1..=3).for_each(|number| drop(testbed.join(number)));
-    for (kind, name) in [(Kind::Classic, "web"), (Kind::Network, "net")] {
+    for (kind, name) in [(Kind::Clb, "web"), (Kind::Nlb, "net")] {
         kind.expose(&testbed, name, &[80], &[1, 2]);
         let spread = json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}});
         testbed.cluster.patch("Service", "default", name, &spread).unwrap();
     }
-    for (kind, name) in [(Kind::Classic, "all"), (Kind::Network, "all-net")] {
+    for (kind, name) in [(Kind::Clb, "all"), (Kind::Nlb, "all-net")] {
         kind.expose(&testbed, name, &[80], &[1]);
         let spread = json!({"spec": {"externalTrafficPolicy": "Cluster"}});
         testbed.cluster.patch("Service", "default", name, &spread).unwrap();

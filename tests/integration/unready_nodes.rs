@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::harness::{HASTE, World};
 use crate::in_process::{Product, on_a_clock_of_its_own};
-use crate::network_load_balancers;
+use crate::nlb_lifecycle;
 
 const CONTROLLERS: &[&str] = &["node", "route", "service", "nlb"];
 const NODES: u8 = 5;
@@ -24,7 +24,7 @@ fn populate(testbed: &Testbed, policy: &str) {
     let nodes: Vec<String> = (1..=NODES).map(|number| testbed.join(number)).collect();
     let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
     testbed.expose("classic", &[80], &nodes, &[]);
-    network_load_balancers::expose(testbed, "network", &[80], &nodes, &[]);
+    nlb_lifecycle::expose(testbed, "network", &[80], &nodes, &[]);
     for service in ["classic", "network"] {
         let policy = json!({"spec": {"externalTrafficPolicy": policy}});
         testbed.cluster.patch("Service", "default", service, &policy).unwrap();

@@ -40,7 +40,7 @@ fn cloud_with(credentials: Credentials, replies: impl IntoIterator<Item = Reply>
 }
 
 async fn call(cloud: &CloudClient) -> Result<(), Fault> {
-    cloud.slb.set_instance(&permit(), "lb-1", &renamed()).await
+    cloud.clb.set_instance(&permit(), "lb-1", &renamed()).await
 }
 
 /// The key ids that signed the calls to the load balancer product.

@@ -11,10 +11,10 @@ use crate::alibaba::answer::{Fields, Mismatch};
 use crate::alibaba::fault::Fault;
 use crate::alibaba::request::{Request, unique};
 use crate::fence::Permit;
+use crate::plan::loadbalancer::cloud::Answer;
+use crate::plan::loadbalancer::model::{Backend, BackendKey, BackendKind};
 use crate::plan::nlb::model::{CreateGroup, GroupField, GroupFields};
 use crate::plan::nlb::observed::GroupDetails;
-use crate::plan::service::cloud::Answer;
-use crate::plan::service::model::{Backend, BackendKey, BackendKind};
 
 /// Which server groups are meant.
 #[derive(Clone, Copy, Debug)]

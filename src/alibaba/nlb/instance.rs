@@ -14,11 +14,11 @@ use crate::alibaba::answer::{Fields, Mismatch};
 use crate::alibaba::fault::Fault;
 use crate::alibaba::request::{Request, unique};
 use crate::fence::Permit;
-use crate::plan::nlb::model::{CreateLoadBalancer, InstanceField, InstanceFields, ZoneMapping};
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::cloud::Answer;
+use crate::plan::loadbalancer::desire::PROTECTION_REASON;
+use crate::plan::nlb::model::{CreateInstance, InstanceField, InstanceFields, ZoneMapping};
 use crate::plan::nlb::observed::ObservedInstance;
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::Answer;
-use crate::plan::service::desire::PROTECTION_REASON;
 
 /// What can carry tags.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +111,7 @@ impl Nlb {
     pub async fn create_instance(
         &self,
         permit: &Permit,
-        wanted: &CreateLoadBalancer,
+        wanted: &CreateInstance,
         client_token: &str,
     ) -> Result<Answer, Fault> {
         let request = self

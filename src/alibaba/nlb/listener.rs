@@ -14,9 +14,9 @@ use crate::alibaba::answer::{Fields, Mismatch};
 use crate::alibaba::fault::Fault;
 use crate::alibaba::request::Request;
 use crate::fence::Permit;
+use crate::plan::loadbalancer::cloud::Answer;
 use crate::plan::nlb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::nlb::observed::ObservedListener;
-use crate::plan::service::cloud::Answer;
 
 /// Certificates in one page.
 const CERTIFICATES: u32 = 50;

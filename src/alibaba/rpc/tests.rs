@@ -9,7 +9,7 @@ use crate::plan::clb::model::InstanceField;
 #[tokio::test]
 async fn a_call_is_a_signed_form() {
     let (cloud, script) = cloud([Reply::done()]);
-    cloud.slb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
+    cloud.clb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
     let seen = script.only();
     assert_eq!((seen.method.as_str(), seen.url.as_str()), ("POST", "https://slb-vpc.cn-hangzhou.aliyuncs.com/"));
     assert!(!seen.direct, "calls may pass a proxy");
@@ -53,14 +53,14 @@ async fn a_write_without_an_answer_has_an_unknown_fate_and_a_read_can_be_repeate
     ] {
         assert_eq!(
             cloud
-                .slb
+                .clb
                 .set_instance(&permit(), "lb-1", &[(InstanceField::Spec, "s".to_owned())].into())
                 .await
                 .unwrap_err()
                 .kind,
             write
         );
-        assert_eq!(cloud.slb.describe_instance("lb-1").await.unwrap_err().kind, read);
+        assert_eq!(cloud.clb.describe_instance("lb-1").await.unwrap_err().kind, read);
     }
     assert_eq!(script.seen().len(), 6, "nothing is repeated");
 }
@@ -71,8 +71,8 @@ async fn the_answer_to_a_write_counts_once_all_of_it_is_there() {
     let whole = r#"{"requestID": "R-1", "VServerGroupId": "rsp-1", "BackendServers": {"BackendServer": [{"ServerId": "i-1"}]}}"#;
     let (half, list) = (&whole[..whole.len() - 9], r#"[{"RequestId": "R-1"}]"#);
     let (cloud, _) = cloud([body(whole), body(whole), body(half), body(list)]);
-    let write = async || cloud.slb.delete_group(&permit(), "rsp-1").await.map_err(|fault| fault.kind);
-    assert_eq!(cloud.slb.create_group(&permit(), "lb-1", "group", &[]).await.ok().as_deref(), Some("rsp-1"));
+    let write = async || cloud.clb.delete_group(&permit(), "rsp-1").await.map_err(|fault| fault.kind);
+    assert_eq!(cloud.clb.create_group(&permit(), "lb-1", "group", &[]).await.ok().as_deref(), Some("rsp-1"));
     assert_eq!(write().await, Ok(()));
     assert_eq!((write().await, write().await), (Err(FaultKind::Ambiguous), Err(FaultKind::Ambiguous)));
 }
@@ -81,14 +81,14 @@ async fn the_answer_to_a_write_counts_once_all_of_it_is_there() {
 async fn a_call_ends_with_its_time_or_with_its_permit() {
     let (cloud, script) = cloud([Reply::Never, Reply::Never]);
     let started = Instant::now();
-    assert_eq!(cloud.slb.describe_instance("lb-1").await.unwrap_err().kind, FaultKind::Transient);
+    assert_eq!(cloud.clb.describe_instance("lb-1").await.unwrap_err().kind, FaultKind::Transient);
     assert_eq!(started.elapsed(), Duration::from_secs(20));
     let started = Instant::now();
     let short = permit_for(Duration::from_secs(4));
-    assert_eq!(cloud.slb.delete_instance(&short, "lb-1").await.unwrap_err().kind, FaultKind::Ambiguous);
+    assert_eq!(cloud.clb.delete_instance(&short, "lb-1").await.unwrap_err().kind, FaultKind::Ambiguous);
     assert_eq!(started.elapsed(), Duration::from_secs(4));
     assert_eq!(script.seen()[1].timeout, Duration::from_secs(4));
-    assert_eq!(cloud.slb.delete_instance(&short, "lb-1").await.unwrap_err().kind, FaultKind::NotLeading);
+    assert_eq!(cloud.clb.delete_instance(&short, "lb-1").await.unwrap_err().kind, FaultKind::NotLeading);
     assert_eq!(script.seen().len(), 2, "nothing is sent when the permit is over");
 }
 
@@ -96,7 +96,7 @@ async fn a_call_ends_with_its_time_or_with_its_permit() {
 async fn a_write_does_not_wait_for_its_turn_beyond_its_permit() {
     let (cloud, script) = cloud((0..100).map(|_| Reply::done()));
     let fault = loop {
-        if let Err(fault) = cloud.slb.set_instance(&permit_for(Duration::from_secs(1)), "lb-1", &renamed()).await {
+        if let Err(fault) = cloud.clb.set_instance(&permit_for(Duration::from_secs(1)), "lb-1", &renamed()).await {
             break fault;
         }
     };
@@ -118,18 +118,18 @@ async fn a_throttled_call_is_retried_after_a_backoff_and_other_actions_go_on() {
         Reply::done(),
     ]);
     let started = Instant::now();
-    cloud.slb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
+    cloud.clb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
     let took = started.elapsed();
     assert!(took >= Duration::from_millis(375) && took <= Duration::from_millis(760), "{took:?}");
-    let fault = cloud.slb.set_instance(&permit_for(Duration::from_secs(5)), "lb-1", &renamed()).await.unwrap_err();
+    let fault = cloud.clb.set_instance(&permit_for(Duration::from_secs(5)), "lb-1", &renamed()).await.unwrap_err();
     assert_eq!((fault.kind, fault.code.as_str()), (FaultKind::Throttled, "Throttling.User"));
     assert_eq!(fault.retry_after, Some(Duration::from_secs(7)), "the answer's own word counts");
-    let fault = cloud.slb.set_instance(&permit_for(Duration::from_secs(5)), "lb-1", &renamed()).await.unwrap_err();
+    let fault = cloud.clb.set_instance(&permit_for(Duration::from_secs(5)), "lb-1", &renamed()).await.unwrap_err();
     assert!(fault.held_back() && fault.message.contains("the cloud throttles"), "{fault}");
-    cloud.slb.set_instance(&permit(), "lb-1", &[(InstanceField::Spec, "s".to_owned())].into()).await.unwrap();
+    cloud.clb.set_instance(&permit(), "lb-1", &[(InstanceField::Spec, "s".to_owned())].into()).await.unwrap();
     assert_eq!(script.actions()[3..], ["SetLoadBalancerName", "ModifyLoadBalancerInstanceSpec"]);
     tokio::time::advance(Duration::from_secs(7)).await;
-    cloud.slb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
+    cloud.clb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
     assert_eq!(script.seen().len(), 6);
 }
 
@@ -139,13 +139,13 @@ async fn a_wrong_clock_is_corrected_once_by_the_servers() {
     let date = server_time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
     let expired = || Reply::error(400, "InvalidTimeStamp.Expired", "too old").header("date", date.clone());
     let (cloud, script) = cloud([expired(), Reply::done(), expired(), expired()]);
-    cloud.slb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
+    cloud.clb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
     let seen = script.seen();
     let stamp = |index: usize| seen[index].param("Timestamp").unwrap().parse::<Timestamp>().unwrap();
     let moved = stamp(1).duration_since(stamp(0)).as_secs();
     assert!((7195..=7205).contains(&moved), "{moved}");
     assert_ne!(seen[0].param("SignatureNonce"), seen[1].param("SignatureNonce"), "each attempt is signed anew");
-    let fault = cloud.slb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap_err();
+    let fault = cloud.clb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Credential);
     assert_eq!(script.seen().len(), 4, "not a third time");
 }
@@ -154,8 +154,8 @@ async fn a_wrong_clock_is_corrected_once_by_the_servers() {
 async fn a_nonce_that_was_taken_is_replaced_once() {
     let taken = || Reply::error(400, "SignatureNonceUsed", "used");
     let (cloud, script) = cloud([taken(), Reply::done(), taken(), taken()]);
-    cloud.slb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
-    assert_eq!(cloud.slb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap_err().kind, FaultKind::Transient);
+    cloud.clb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
+    assert_eq!(cloud.clb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap_err().kind, FaultKind::Transient);
     assert_eq!(script.seen().len(), 4);
 }
 
@@ -164,7 +164,7 @@ async fn a_denial_names_the_permission_and_no_message_has_keys() {
     let denied = json!({"RequestId": "R", "Code": "Forbidden.RAM", "Message": "User LTAI5tSecret is not authorized",
         "AccessDeniedDetail": {"AuthAction": "slb:SetLoadBalancerName", "EncodedDiagnosticMessage": "AQEAAAAA"}});
     let (cloud, _) = cloud([Reply::Answer { status: 403, headers: Vec::new(), body: denied.to_string() }]);
-    let fault = cloud.slb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap_err();
+    let fault = cloud.clb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap_err();
     assert_eq!(
         fault.to_string(),
         "SetLoadBalancerName: User <redacted> is not authorized (needs the permission slb:SetLoadBalancerName) [Forbidden.RAM, request R]"
@@ -175,12 +175,12 @@ async fn a_denial_names_the_permission_and_no_message_has_keys() {
 async fn a_page_from_a_gateway_keeps_its_status_and_beginning_and_proves_nothing() {
     let page = |status| Reply::Answer { status, headers: Vec::new(), body: "<html>Not here".into() };
     let (cloud, _) = cloud([page(404), page(502)]);
-    let fault = cloud.slb.describe_instance("lb-1").await.unwrap_err();
+    let fault = cloud.clb.describe_instance("lb-1").await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Transient, "a gateway's 404 is not an absent load balancer");
     assert!(fault.message.contains("404") && fault.message.contains("Not here"), "{fault}");
     assert_eq!(
         cloud
-            .slb
+            .clb
             .set_instance(&permit(), "lb-1", &[(InstanceField::Spec, "s".to_owned())].into())
             .await
             .unwrap_err()
@@ -208,9 +208,9 @@ async fn a_new_configuration_holds_for_all_clones_from_the_next_call_on() {
     changed.endpoints.network = crate::config::file::Network::Public;
     changed.credentials =
         crate::config::checked::Credentials::AccessKey(crate::alibaba::tests::script::access_key("other"));
-    clone.slb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
+    clone.clb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
     cloud.reconfigure(&changed);
-    clone.slb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
+    clone.clb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
     let seen = &script.seen()[1];
     assert_eq!(seen.url, "https://slb.eu-central-1.aliyuncs.com/");
     assert_eq!((seen.param("RegionId"), seen.param("AccessKeyId")), (Some("eu-central-1"), Some("other")));
@@ -222,6 +222,6 @@ async fn a_new_configuration_holds_for_all_clones_from_the_next_call_on() {
 #[tokio::test]
 async fn calls_can_be_made_from_any_task() {
     let (cloud, _) = cloud([Reply::ok(json!({"TotalCount": 0, "LoadBalancers": ""}))]);
-    let found = tokio::spawn(async move { cloud.slb.find_by_tag("k", "v").await }).await.unwrap();
+    let found = tokio::spawn(async move { cloud.clb.find_by_tag("k", "v").await }).await.unwrap();
     assert_eq!(found.unwrap().len(), 0);
 }

@@ -11,12 +11,12 @@ use litemap::LiteMap;
 use sim::cloud::{Account, Disk, Eip, Fault, KEY_ID, KEY_SECRET};
 
 use super::script::{config, permit};
+use crate::alibaba::clb::{ListenerRequest, NewDomainExtension};
 use crate::alibaba::ecs::InstanceFilter;
 use crate::alibaba::endpoints::CloudProduct;
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::nlb::{GroupFilter, JobState, ListenerChange, NewListener};
 use crate::alibaba::probe::Permission;
-use crate::alibaba::slb::{ListenerRequest, NewDomainExtension};
 use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{CloudClient, FaultKind, actions, location};
 use crate::config::checked::{AccessKey, Credentials};
@@ -24,17 +24,18 @@ use crate::config::secret::Secret;
 use crate::plan::clb::model::{CreateAccessList, CreateInstance, InstanceField, InstanceFields};
 use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::observed::CertificateState;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::model::{Backend, BackendKey, BackendKind};
+use crate::plan::loadbalancer::settings::VSwitchChoice;
 use crate::plan::nlb::model::{
-    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupField, GroupFields, InstanceField as NetworkField,
-    InstanceFields as NetworkFields, ListenerField as NlbField, ListenerFields as NlbFields, ListenerKey as NlbKey,
-    Protocol as NlbProtocol, SecurityRule, SecurityRules, ZoneMapping,
+    CreateGroup, CreateInstance as CreateNlbInstance, CreateSecurityGroup, GroupField, GroupFields,
+    InstanceField as NlbInstanceField, InstanceFields as NlbInstanceFields, ListenerField as NlbListenerField,
+    ListenerFields as NlbListenerFields, ListenerKey as NlbKey, Protocol as NlbProtocol, SecurityRule, SecurityRules,
+    ZoneMapping,
 };
 use crate::plan::pvtz::diff::RecordRules;
 use crate::plan::pvtz::{RecordContent, RecordType};
 use crate::plan::route::entry::RouteItem;
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::model::{Backend, BackendKey, BackendKind};
-use crate::plan::service::settings::VSwitchChoice;
 
 pub(crate) const REGION: &str = "cn-hangzhou";
 
@@ -142,7 +143,7 @@ async fn routes(cloud: &CloudClient) {
 }
 
 async fn load_balancer(cloud: &CloudClient) -> String {
-    let (slb, permit) = (&cloud.slb, permit());
+    let (clb, permit) = (&cloud.clb, permit());
     let wanted = CreateInstance {
         fields: InstanceFields::from([
             (InstanceField::Name, "first".into()),
@@ -154,24 +155,24 @@ async fn load_balancer(cloud: &CloudClient) -> String {
         tags: BTreeMap::from([("owner".into(), "me".into())]),
         ..CreateInstance::default()
     };
-    let made = slb.create_instance(&permit, &wanted, None, "token-1").await.unwrap();
-    let again = slb.create_instance(&permit, &wanted, None, "token-1").await.unwrap();
+    let made = clb.create_instance(&permit, &wanted, None, "token-1").await.unwrap();
+    let again = clb.create_instance(&permit, &wanted, None, "token-1").await.unwrap();
     assert_eq!(made.id, again.id, "the same token makes the same instance");
     let id = made.id;
-    assert_eq!(slb.find_by_tag("owner", "me").await.unwrap()[0].id, id);
-    let set = async |fields: InstanceFields| slb.set_instance(&permit, &id, &fields).await.unwrap();
+    assert_eq!(clb.find_by_tag("owner", "me").await.unwrap()[0].id, id);
+    let set = async |fields: InstanceFields| clb.set_instance(&permit, &id, &fields).await.unwrap();
     set([(InstanceField::Name, "second".into())].into()).await;
-    assert_eq!(slb.find_by_name("second").await.unwrap()[0].id, id);
-    assert!(slb.find_by_name("first").await.unwrap().is_empty());
+    assert_eq!(clb.find_by_name("second").await.unwrap()[0].id, id);
+    assert!(clb.find_by_name("first").await.unwrap().is_empty());
     set([(InstanceField::DeleteProtection, "on".into())].into()).await;
     set([(InstanceField::ModificationProtection, "ConsoleProtection".into())].into()).await;
     set([(InstanceField::Spec, "slb.s2.small".into())].into()).await;
     let bought = [(InstanceField::InternetChargeType, "paybybandwidth".into()), (InstanceField::Bandwidth, "7".into())];
     set(bought.into()).await;
     set([(InstanceField::ChargeType, "PayByCLCU".into())].into()).await;
-    slb.tag(&permit, &id, &BTreeMap::from([("extra".into(), "1".into())])).await.unwrap();
-    slb.untag(&permit, &id, &["owner".into()]).await.unwrap();
-    let found = slb.describe_instance(&id).await.unwrap();
+    clb.tag(&permit, &id, &BTreeMap::from([("extra".into(), "1".into())])).await.unwrap();
+    clb.untag(&permit, &id, &["owner".into()]).await.unwrap();
+    let found = clb.describe_instance(&id).await.unwrap();
     assert_eq!(found.tags, LiteMap::from_iter([("extra".into(), "1".into())]));
     assert_eq!(found.fields.text(InstanceField::DeleteProtection), "on");
     assert!(cloud.vpc.describe_load_balancer_eips(&id).await.unwrap().is_empty());
@@ -179,19 +180,19 @@ async fn load_balancer(cloud: &CloudClient) -> String {
 }
 
 async fn groups(cloud: &CloudClient, id: &str) -> String {
-    let (slb, permit) = (&cloud.slb, permit());
-    let group = slb.create_group(&permit, id, "k8s/80/a/b/c", &[backend("i-1", 80)]).await.unwrap();
-    slb.add_backends(&permit, &group, &[backend("i-2", 80)]).await.unwrap();
-    slb.set_backends(&permit, &group, &[Backend { weight: 5, ..backend("i-2", 80) }]).await.unwrap();
-    slb.remove_backends(&permit, &group, &[backend("i-1", 80).key]).await.unwrap();
-    let backends = slb.describe_backends(&group).await.unwrap();
+    let (clb, permit) = (&cloud.clb, permit());
+    let group = clb.create_group(&permit, id, "k8s/80/a/b/c", &[backend("i-1", 80)]).await.unwrap();
+    clb.add_backends(&permit, &group, &[backend("i-2", 80)]).await.unwrap();
+    clb.set_backends(&permit, &group, &[Backend { weight: 5, ..backend("i-2", 80) }]).await.unwrap();
+    clb.remove_backends(&permit, &group, &[backend("i-1", 80).key]).await.unwrap();
+    let backends = clb.describe_backends(&group).await.unwrap();
     assert_eq!(backends, [Backend { weight: 5, ..backend("i-2", 80) }]);
-    assert_eq!(slb.describe_groups(id).await.unwrap()[0].name, "k8s/80/a/b/c");
+    assert_eq!(clb.describe_groups(id).await.unwrap()[0].name, "k8s/80/a/b/c");
     group
 }
 
 async fn listeners(cloud: &CloudClient, id: &str, group: &str) {
-    let (slb, permit) = (&cloud.slb, permit());
+    let (clb, permit) = (&cloud.clb, permit());
     let common = [(ListenerField::Bandwidth, "-1"), (ListenerField::HealthCheckInterval, "7")];
     let layer7 = [(ListenerField::HealthCheck, "on"), (ListenerField::StickySession, "off")];
     let mut wanted = Vec::new();
@@ -213,14 +214,14 @@ async fn listeners(cloud: &CloudClient, id: &str, group: &str) {
             group_id: Some(group),
             fields,
         };
-        slb.create_listener(&permit, &request(&*sent)).await.unwrap();
-        slb.start_listener(&permit, id, *listener).await.unwrap();
+        clb.create_listener(&permit, &request(&*sent)).await.unwrap();
+        clb.start_listener(&permit, id, *listener).await.unwrap();
         let mut changed = sent.clone();
         changed.insert(ListenerField::HealthCheckInterval, "9".into());
-        slb.set_listener(&permit, &request(&changed)).await.unwrap();
+        clb.set_listener(&permit, &request(&changed)).await.unwrap();
         *sent = changed;
     }
-    let found = slb.describe_listeners(id).await.unwrap();
+    let found = clb.describe_listeners(id).await.unwrap();
     assert_eq!(found.len(), wanted.len());
     for (listener, sent) in &wanted {
         let is = &found[listener];
@@ -230,37 +231,37 @@ async fn listeners(cloud: &CloudClient, id: &str, group: &str) {
         }
     }
     let new = NewDomainExtension { load_balancer_id: id, port: 443, domain: "*.example.com", certificate_id: "cert-1" };
-    let extension = slb.create_domain_extension(&permit, new).await.unwrap();
-    slb.set_domain_extension(&permit, &extension, "cert-2").await.unwrap();
-    let extensions = slb.describe_domain_extensions(id, 443).await.unwrap();
+    let extension = clb.create_domain_extension(&permit, new).await.unwrap();
+    clb.set_domain_extension(&permit, &extension, "cert-2").await.unwrap();
+    let extensions = clb.describe_domain_extensions(id, 443).await.unwrap();
     assert_eq!(extensions["*.example.com"].certificate_id, "cert-2");
-    slb.delete_domain_extension(&permit, &extension).await.unwrap();
-    assert_eq!(slb.certificate_state("cert-1").await.unwrap(), CertificateState::Valid);
-    assert_eq!(slb.certificate_state("cert-missing").await.unwrap(), CertificateState::Missing);
+    clb.delete_domain_extension(&permit, &extension).await.unwrap();
+    assert_eq!(clb.certificate_state("cert-1").await.unwrap(), CertificateState::Valid);
+    assert_eq!(clb.certificate_state("cert-missing").await.unwrap(), CertificateState::Missing);
     for (listener, _) in &wanted {
-        slb.delete_listener(&permit, id, *listener).await.unwrap();
+        clb.delete_listener(&permit, id, *listener).await.unwrap();
     }
 }
 
 async fn access_lists(cloud: &CloudClient) {
-    let (slb, permit) = (&cloud.slb, permit());
+    let (clb, permit) = (&cloud.clb, permit());
     let wanted = |name: &str| CreateAccessList {
         name: name.into(),
         ip_version: "ipv4".into(),
         tags: BTreeMap::from([("k".into(), "v".into())]),
     };
-    let id = slb.create_access_list(&permit, &wanted("k8s/acl/a/b/c")).await.unwrap();
-    slb.create_access_list(&permit, &wanted("k8s/acl/a/b/c2")).await.unwrap();
+    let id = clb.create_access_list(&permit, &wanted("k8s/acl/a/b/c")).await.unwrap();
+    clb.create_access_list(&permit, &wanted("k8s/acl/a/b/c2")).await.unwrap();
     let blocks = ["10.0.0.0/8", "192.168.1.1/32"].map(|block| block.parse().unwrap());
-    slb.add_access_entries(&permit, &id, &blocks).await.unwrap();
-    slb.remove_access_entries(&permit, &id, &blocks[..1]).await.unwrap();
-    let found = slb.find_access_list("k8s/acl/a/b/c").await.unwrap().unwrap();
+    clb.add_access_entries(&permit, &id, &blocks).await.unwrap();
+    clb.remove_access_entries(&permit, &id, &blocks[..1]).await.unwrap();
+    let found = clb.find_access_list("k8s/acl/a/b/c").await.unwrap().unwrap();
     assert_eq!((found.id.as_str(), found.tags.get("k").unwrap().as_str()), (id.as_str(), "v"));
     assert_eq!(found.entries.into_iter().collect::<Vec<_>>(), blocks[1..]);
-    assert_eq!(slb.list_access_lists().await.unwrap().len(), 2);
-    slb.delete_access_list(&permit, &id).await.unwrap();
-    assert_eq!(slb.delete_access_list(&permit, &id).await.unwrap_err().kind, FaultKind::Gone);
-    assert_eq!(slb.find_access_list("k8s/acl/a/b/c").await.unwrap(), None, "not the one whose name only starts so");
+    assert_eq!(clb.list_access_lists().await.unwrap().len(), 2);
+    clb.delete_access_list(&permit, &id).await.unwrap();
+    assert_eq!(clb.delete_access_list(&permit, &id).await.unwrap_err().kind, FaultKind::Gone);
+    assert_eq!(clb.find_access_list("k8s/acl/a/b/c").await.unwrap(), None, "not the one whose name only starts so");
 }
 
 async fn network_load_balancer(cloud: &CloudClient) -> String {
@@ -270,20 +271,20 @@ async fn network_load_balancer(cloud: &CloudClient) -> String {
         vswitch: vswitch.into(),
         ..ZoneMapping::default()
     };
-    let wanted = CreateLoadBalancer {
+    let wanted = CreateNlbInstance {
         fields: [
-            (NetworkField::Name, "network".into()),
-            (NetworkField::AddressType, "Internet".into()),
-            (NetworkField::IpVersion, "DualStack".into()),
-            (NetworkField::DeleteProtection, "true".into()),
-            (NetworkField::ModificationProtection, "ConsoleProtection".into()),
+            (NlbInstanceField::Name, "network".into()),
+            (NlbInstanceField::AddressType, "Internet".into()),
+            (NlbInstanceField::IpVersion, "DualStack".into()),
+            (NlbInstanceField::DeleteProtection, "true".into()),
+            (NlbInstanceField::ModificationProtection, "ConsoleProtection".into()),
         ]
         .into(),
         vpc_id: "vpc-1".into(),
         zones: vec![ZoneMapping { allocation_id: "eip-1".into(), ..zone("i", "vsw-i") }, zone("j", "vsw-j")],
         modification_protection_reason: Some("managed".into()),
         tags: BTreeMap::from([("owner".into(), "me".into())]),
-        ..CreateLoadBalancer::default()
+        ..CreateNlbInstance::default()
     };
     let made = nlb.create_instance(&permit, &wanted, "token-1").await.unwrap();
     let again = nlb.create_instance(&permit, &wanted, "token-1").await.unwrap();
@@ -292,17 +293,17 @@ async fn network_load_balancer(cloud: &CloudClient) -> String {
     let found = nlb.find_by_tag("owner", "me").await.unwrap().remove(0);
     assert_eq!(found, nlb.describe_instance(&id).await.unwrap(), "the list and the single answer say the same");
     assert_eq!((found.id.as_str(), found.zones[0].allocation_id.as_str()), (id.as_str(), "eip-1"));
-    assert_eq!(found.fields.text(NetworkField::DeleteProtection), "true");
-    assert_eq!(found.fields.text(NetworkField::ModificationProtection), "ConsoleProtection");
+    assert_eq!(found.fields.text(NlbInstanceField::DeleteProtection), "true");
+    assert_eq!(found.fields.text(NlbInstanceField::ModificationProtection), "ConsoleProtection");
     let set = async |field, value: &str| nlb.set_instance(&permit, &id, &[(field, value.to_owned())].into()).await;
-    let both = [(NetworkField::Name, "renamed".into()), (NetworkField::CrossZone, "false".into())];
+    let both = [(NlbInstanceField::Name, "renamed".into()), (NlbInstanceField::CrossZone, "false".into())];
     nlb.set_instance(&permit, &id, &both.into()).await.unwrap();
     assert_eq!(nlb.find_by_name("renamed").await.unwrap()[0].id, id);
-    set(NetworkField::Ipv6AddressType, "Internet").await.unwrap();
-    set(NetworkField::Ipv6AddressType, "Intranet").await.unwrap();
-    assert_eq!(set(NetworkField::Ipv6AddressType, "Intranet").await.unwrap_err().kind, FaultKind::Exists);
+    set(NlbInstanceField::Ipv6AddressType, "Internet").await.unwrap();
+    set(NlbInstanceField::Ipv6AddressType, "Intranet").await.unwrap();
+    assert_eq!(set(NlbInstanceField::Ipv6AddressType, "Intranet").await.unwrap_err().kind, FaultKind::Exists);
     nlb.attach_bandwidth_package(&permit, &id, "cbwp-1").await.unwrap();
-    assert_eq!(nlb.describe_instance(&id).await.unwrap().fields.text(NetworkField::BandwidthPackage), "cbwp-1");
+    assert_eq!(nlb.describe_instance(&id).await.unwrap().fields.text(NlbInstanceField::BandwidthPackage), "cbwp-1");
     nlb.detach_bandwidth_package(&permit, &id, "cbwp-1").await.unwrap();
     nlb.set_address_type(&permit, &id, "Intranet", &[]).await.unwrap();
     let named = [ZoneMapping { allocation_id: "eip-1".into(), ..zone("j", "vsw-j") }];
@@ -391,19 +392,19 @@ async fn servers(cloud: &CloudClient, id: &str) {
 
 async fn network_listeners(cloud: &CloudClient, id: &str, (plain, tls): (&str, &str)) {
     let (nlb, permit) = (&cloud.nlb, permit());
-    let tcp = NlbFields::from([
-        (NlbField::IdleTimeout, "60".into()),
-        (NlbField::Cps, "100".into()),
-        (NlbField::ProxyProtocol, "true".into()),
-        (NlbField::Ppv2VpcId, "true".into()),
+    let tcp = NlbListenerFields::from([
+        (NlbListenerField::IdleTimeout, "60".into()),
+        (NlbListenerField::Cps, "100".into()),
+        (NlbListenerField::ProxyProtocol, "true".into()),
+        (NlbListenerField::Ppv2VpcId, "true".into()),
     ]);
-    let ssl = NlbFields::from([
-        (NlbField::Certificate, "cert-1".into()),
-        (NlbField::CaEnabled, "true".into()),
-        (NlbField::CaCertificate, "ca-1".into()),
-        (NlbField::SecurityPolicy, "tls_cipher_policy_1_2".into()),
-        (NlbField::Alpn, "true".into()),
-        (NlbField::AlpnPolicy, "HTTP2Preferred".into()),
+    let ssl = NlbListenerFields::from([
+        (NlbListenerField::Certificate, "cert-1".into()),
+        (NlbListenerField::CaEnabled, "true".into()),
+        (NlbListenerField::CaCertificate, "ca-1".into()),
+        (NlbListenerField::SecurityPolicy, "tls_cipher_policy_1_2".into()),
+        (NlbListenerField::Alpn, "true".into()),
+        (NlbListenerField::AlpnPolicy, "HTTP2Preferred".into()),
     ]);
     let keys = [NlbKey::port(80, NlbProtocol::Tcp), NlbKey::port(443, NlbProtocol::TcpSsl)];
     for (listener, group_id, fields) in [(keys[0], plain, &tcp), (keys[1], tls, &ssl)] {
@@ -421,7 +422,7 @@ async fn network_listeners(cloud: &CloudClient, id: &str, (plain, tls): (&str, &
     }
     let found = nlb.describe_listeners(&[id]).await.unwrap().remove(id).unwrap();
     let ssl = found[&keys[1]].id.as_str();
-    let change = NlbFields::from([(NlbField::IdleTimeout, "90".into())]);
+    let change = NlbListenerFields::from([(NlbListenerField::IdleTimeout, "90".into())]);
     let change = ListenerChange { listener_id: ssl, description: "mark", group_id: tls, fields: &change };
     nlb.set_listener(&permit, &change).await.unwrap();
     nlb.start_listener(&permit, ssl).await.unwrap();
@@ -450,8 +451,8 @@ async fn network(cloud: &CloudClient) {
         assert_eq!(nlb.delete_group(&permit, group).await.unwrap_err().kind, FaultKind::Gone);
     }
     assert_eq!(nlb.delete_instance(&permit, &id).await.unwrap_err().kind, FaultKind::Rejected, "protected");
-    let set = async |fields: NetworkFields| nlb.set_instance(&permit, &id, &fields).await.unwrap();
-    let (deletion, modification) = (NetworkField::DeleteProtection, NetworkField::ModificationProtection);
+    let set = async |fields: NlbInstanceFields| nlb.set_instance(&permit, &id, &fields).await.unwrap();
+    let (deletion, modification) = (NlbInstanceField::DeleteProtection, NlbInstanceField::ModificationProtection);
     set([(deletion, "false".into()), (modification, "NonProtection".into())].into()).await;
     let fields = nlb.describe_instance(&id).await.unwrap().fields;
     assert_eq!((fields.text(deletion), fields.text(modification)), ("false", "NonProtection"));
@@ -535,13 +536,13 @@ async fn every_action_works_and_the_cloud_has_no_complaint() {
         account.private_zones.insert("zone-1".into(), zone);
     });
     records(&cloud).await;
-    let (slb, permit) = (&cloud.slb, permit());
-    slb.delete_group(&permit, &group).await.unwrap();
-    assert_eq!(slb.delete_instance(&permit, &id).await.unwrap_err().kind, FaultKind::Rejected, "protected");
+    let (clb, permit) = (&cloud.clb, permit());
+    clb.delete_group(&permit, &group).await.unwrap();
+    assert_eq!(clb.delete_instance(&permit, &id).await.unwrap_err().kind, FaultKind::Rejected, "protected");
     let unprotected = [(InstanceField::DeleteProtection, "off".into())].into();
-    slb.set_instance(&permit, &id, &unprotected).await.unwrap();
-    slb.delete_instance(&permit, &id).await.unwrap();
-    assert_eq!(slb.describe_instance(&id).await.unwrap_err().kind, FaultKind::Gone);
+    clb.set_instance(&permit, &id, &unprotected).await.unwrap();
+    clb.delete_instance(&permit, &id).await.unwrap();
+    assert_eq!(clb.describe_instance(&id).await.unwrap_err().kind, FaultKind::Gone);
     let by_role = Credentials::AssumeRole {
         source: key(),
         role_arn: "acs:ram::1234567890123456:role/ccm".into(),
@@ -554,7 +555,7 @@ async fn every_action_works_and_the_cloud_has_no_complaint() {
     let caller = by_role.caller().await.unwrap();
     assert_eq!((caller.account.as_str(), caller.kind.as_str()), ("1234567890123456", "AssumedRoleUser"));
     assert!(by_role.keys_last().is_some_and(|left| left <= Duration::from_secs(900)));
-    assert_eq!((cloud.slb.count_instances().await.unwrap(), cloud.nlb.count_instances().await.unwrap()), (0, 0));
+    assert_eq!((cloud.clb.count_instances().await.unwrap(), cloud.nlb.count_instances().await.unwrap()), (0, 0));
     assert_eq!(cloud.nlb.count_groups().await.unwrap(), 0);
     let before = simulated.calls().len();
     for action in actions::ALL {
@@ -616,10 +617,10 @@ async fn whatever_eats_the_answer_of_a_write_leaves_its_fate_open() {
     };
     for fault in [Fault::AnswerLost, Fault::ErrorAfterEffect, Fault::GatewayPage, Fault::Garbled] {
         simulated.faults().script("CreateLoadBalancer", fault.clone());
-        let lost = cloud.slb.create_instance(&permit(), &wanted, None, "token").await.unwrap_err();
+        let lost = cloud.clb.create_instance(&permit(), &wanted, None, "token").await.unwrap_err();
         assert_eq!(lost.kind, FaultKind::Ambiguous, "{fault:?}: {lost}");
     }
-    let made = cloud.slb.create_instance(&permit(), &wanted, None, "token").await.unwrap();
-    let found = cloud.slb.find_by_name("one").await.unwrap();
+    let made = cloud.clb.create_instance(&permit(), &wanted, None, "token").await.unwrap();
+    let found = cloud.clb.find_by_name("one").await.unwrap();
     assert_eq!(found.iter().map(|instance| &instance.id).collect::<Vec<_>>(), [&made.id], "one, whatever happened");
 }

@@ -19,13 +19,13 @@ use crate::alibaba::vpc::{VSwitch, VpcAttributes};
 use crate::alibaba::{CloudClient, Fault, FaultKind, location};
 use crate::config::Config;
 use crate::config::checked::Credentials;
-use crate::controllers::service::{self, NLB};
+use crate::controllers::loadbalancer::{self, NLB};
 use crate::controllers::{registry, route};
 use crate::fence::fence;
 use crate::plan::count_of;
 use crate::plan::inputs::ServiceView;
+use crate::plan::loadbalancer::handling::LoadBalancerKind::{self, Clb, Nlb};
 use crate::plan::location::CloudLocation;
-use crate::plan::service::handling::LoadBalancerKind::{self, Classic, Network};
 
 /// Clocks further apart than this are reported; the vendor takes 15 minutes.
 const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(60);
@@ -155,11 +155,11 @@ async fn inside(config: &Config, cloud: &CloudClient, place: &CloudLocation) -> 
     };
     let permissions = stream::iter(actions).map(probe).buffered(AT_ONCE).collect();
     let mut in_region = Vec::new();
-    if config.controllers.contains(service::NAME) {
-        in_region.push(("classic load balancers", cloud.slb.count_instances().await, LOAD_BALANCERS, Some(Classic)));
+    if config.controllers.contains(loadbalancer::NAME) {
+        in_region.push(("classic load balancers", cloud.clb.count_instances().await, LOAD_BALANCERS, Some(Clb)));
     }
     if config.controllers.contains(NLB) {
-        in_region.push(("network load balancers", cloud.nlb.count_instances().await, LOAD_BALANCERS, Some(Network)));
+        in_region.push(("network load balancers", cloud.nlb.count_instances().await, LOAD_BALANCERS, Some(Nlb)));
         let groups = cloud.nlb.count_groups().await;
         in_region.push(("server groups of network load balancers", groups, NETWORK_SERVER_GROUPS, None));
     }
@@ -368,7 +368,7 @@ fn region_quotas(inside: &InsideFacts, services: &[Arc<ServiceView>], config: &C
 
 /// Those that load balancers can be made in.
 fn vswitches(shown: &Result<Vec<VSwitch>, Fault>, config: &Config) -> Vec<CheckResult> {
-    if ![service::NAME, NLB].iter().any(|name| config.controllers.contains(name)) {
+    if ![loadbalancer::NAME, NLB].iter().any(|name| config.controllers.contains(name)) {
         return Vec::new();
     }
     let shown = match shown {

@@ -14,8 +14,8 @@ use crate::cluster::{Cluster, Leader, Right};
 use crate::commands::migrate::from_cluster;
 use crate::commands::rbac;
 use crate::config::Config;
-use crate::controllers::route::{self, NetworkFindings};
-use crate::controllers::{node, service};
+use crate::controllers::route::{self, NlbFindings};
+use crate::controllers::{loadbalancer, node};
 use crate::plan::count_of;
 use crate::plan::inputs::{NodeView, ServiceView};
 use crate::plan::node::{NodeClass, SHUTDOWN, classify, has_taint, is_uninitialized};
@@ -87,7 +87,7 @@ pub(super) struct ServerFacts {
     pub(super) official: (Vec<String>, Vec<String>),
     pub(super) nodes: Result<Vec<Arc<NodeView>>, String>,
     pub(super) services: Result<Vec<Arc<ServiceView>>, String>,
-    pub(super) networks: NetworkFindings,
+    pub(super) networks: NlbFindings,
 }
 
 /// Reads; gives the connection, too, if the API server answers.
@@ -112,11 +112,7 @@ pub(super) async fn gather(config: &Config) -> (ClusterFacts, Option<Cluster>) {
         cluster.leader(&config.leader_election),
         from_cluster::running(&cluster),
         async {
-            if config.controllers.contains(route::NAME) {
-                route::look(&cluster).await
-            } else {
-                NetworkFindings::default()
-            }
+            if config.controllers.contains(route::NAME) { route::look(&cluster).await } else { NlbFindings::default() }
         },
         tokio::time::timeout(LONGEST_LIST, nodes.store.synced()),
         tokio::time::timeout(LONGEST_LIST, services.store.synced()),
@@ -315,7 +311,7 @@ fn pod_network(
     views: &[Arc<NodeView>],
     config: &Config,
     vpc: Option<&VpcAttributes>,
-    networks: &NetworkFindings,
+    networks: &NlbFindings,
 ) -> Vec<CheckResult> {
     let cidrs: Vec<(&str, IpNet)> = views
         .iter()
@@ -374,7 +370,7 @@ fn pod_network(
 
 /// Services that ask for a load balancer of ours and that no controller of the configuration handles.
 fn unhandled(views: &[Arc<ServiceView>], config: &Config) -> Vec<CheckResult> {
-    let why = |view: &Arc<ServiceView>| Some((view.key.to_string(), service::unhandled(config, view)?));
+    let why = |view: &Arc<ServiceView>| Some((view.key.to_string(), loadbalancer::unhandled(config, view)?));
     let found: Vec<(String, String)> = views.iter().filter_map(why).collect();
     let Some((_, why)) = found.first() else { return Vec::new() };
     let what = format!("no controller handles {}", named(found.iter().map(|(name, _)| name.as_str())));

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::finding::{CheckResult, Requirement};
 use crate::config::Config;
-use crate::controllers::service;
+use crate::controllers::loadbalancer;
 use crate::plan::clb::annotations::Name;
 use crate::plan::inputs::{NodeView, ServiceView};
+use crate::plan::loadbalancer::annotations::{AnnotationName as _, raw};
+use crate::plan::loadbalancer::handling::LoadBalancerKind;
 use crate::plan::node::{NodeClass, classify};
-use crate::plan::service::annotations::{AnnotationName as _, raw};
-use crate::plan::service::handling::LoadBalancerKind;
 
 /// What the vendor grants by default to one kind of load balancers.
 struct Granted {
@@ -23,14 +23,14 @@ struct Granted {
 /// By the vendor's manuals of quotas.
 const GRANTED: [Granted; 2] = [
     Granted {
-        kind: LoadBalancerKind::Classic,
+        kind: LoadBalancerKind::Clb,
         name: "classic load balancer",
         listeners: 50,
         backends: 200,
         groups_of_server: 50,
     },
     Granted {
-        kind: LoadBalancerKind::Network,
+        kind: LoadBalancerKind::Nlb,
         name: "network load balancer",
         listeners: 50,
         backends: 400,
@@ -61,7 +61,7 @@ pub(super) fn judge(what: &str, used: u64, awaited: u64, granted: u64) -> CheckR
 /// How many Services have no load balancer of this kind yet.
 pub(super) fn awaited(kind: LoadBalancerKind, services: &[Arc<ServiceView>], config: &Config) -> u64 {
     let is_awaited = |view: &&Arc<ServiceView>| {
-        !view.deleting && view.ingress.is_empty() && service::declines(kind, config, view).is_none()
+        !view.deleting && view.ingress.is_empty() && loadbalancer::declines(kind, config, view).is_none()
     };
     services.iter().filter(is_awaited).count() as u64
 }
@@ -76,7 +76,7 @@ fn of_kind(granted: &Granted, services: &[Arc<ServiceView>], nodes: u64, config:
     let Granted { kind, name, listeners, backends, groups_of_server } = granted;
     let ours: Vec<(String, u64, bool)> = services
         .iter()
-        .filter(|view| !view.deleting && service::declines(*kind, config, view).is_none())
+        .filter(|view| !view.deleting && loadbalancer::declines(*kind, config, view).is_none())
         .map(|view| (view.key.to_string(), view.ports.len() as u64, view.local_traffic || attaches_pods(view, config)))
         .collect();
     if ours.is_empty() {

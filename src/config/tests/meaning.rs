@@ -9,7 +9,7 @@ use super::super::*;
 use super::*;
 use crate::config::file::{Network, Scheme};
 use crate::config::secret::Secret;
-use crate::plan::service::settings::VSwitchChoice;
+use crate::plan::loadbalancer::settings::VSwitchChoice;
 
 #[test]
 fn defaults_are_the_ones_that_clusters_of_the_official_controller_expect() {

@@ -4,17 +4,17 @@
 mod tests;
 
 use super::model::{InstanceField, ListenerField as Field, ListenerFields, Protocol};
-use crate::plan::service::annotations::values::ValueKind::{
+use crate::plan::loadbalancer::annotations::values::ValueKind::{
     AclIds, Address, AnyCase, AnyValue, Cookie, DomainExtensions, ForwardPorts, HealthDomain, HealthPath, HostName,
     HttpCodes, Integer, Labels, LoadBalancerName, LooseSwitch, OneOf, OneOfGrowing, OneOfOrLast, Presence,
     ProtocolPorts, ServerGroupPorts, Switch, Tags, Text,
 };
-use crate::plan::service::annotations::values::{ON_OFF, ZeroMeans, number, number_or_zero};
-use crate::plan::service::annotations::{
+use crate::plan::loadbalancer::annotations::values::{ON_OFF, ZeroMeans, number, number_or_zero};
+use crate::plan::loadbalancer::annotations::{
     self, AnnotationKey, AnnotationName, Applies, BACKEND_TYPES, annotation_table, suffix,
 };
-use crate::plan::service::handling;
-use crate::plan::service::management::ManagementLevel;
+use crate::plan::loadbalancer::handling;
+use crate::plan::loadbalancer::management::ManagementLevel;
 
 /// The annotations of one Service.
 pub type Annotations = annotations::Annotations<Name>;

@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use litemap::LiteMap;
 
-use super::desired::ClassicModel;
+use super::desired::ClbModel;
 use super::diff::fields::for_change;
 use super::model::{CreateInstance, InstanceField, ListenerField, ListenerFields, ListenerKey};
 use super::observed::{
     AccessList, Observed, ObservedAccessList, ObservedDomainExtension, ObservedInstance, ObservedParts, PendingCharge,
 };
 use super::operation::{Operation, Own};
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::{Answer, CloudModel};
-use crate::plan::service::model::ObservedGroup;
-use crate::plan::service::ownership::Owner;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::cloud::{Answer, CloudModel};
+use crate::plan::loadbalancer::model::ObservedGroup;
+use crate::plan::loadbalancer::ownership::Owner;
 
 /// The specification of an instance that is charged by use.
 const BY_USE: &str = "slb.lcu.elastic";
 
-impl CloudModel for ClassicModel {
+impl CloudModel for ClbModel {
     const NEW_ARE_STOPPED: bool = true;
     const RUNNING: &'static str = "running";
     type ObservedInstance = ObservedInstance;

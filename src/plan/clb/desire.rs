@@ -9,22 +9,22 @@ use std::collections::BTreeSet;
 
 use self::listeners::PortReader;
 use super::annotations::{Annotations, INSTANCE, Name};
-use super::desired::{ClassicExtra, ClassicModel, Desired, DesiredAccess, DesiredInstance, DesiredListener};
+use super::desired::{ClbExtra, ClbModel, Desired, DesiredAccess, DesiredInstance, DesiredListener};
 use super::model::{InstanceField, ListenerField as Field, Protocol};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::Plan;
 use super::teardown;
 use crate::plan::inputs::{Ingress, ServicePort, ServiceView};
-use crate::plan::service::annotations::{AnnotationName, Applies};
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::backends::AddressFamily;
-use crate::plan::service::desire::SOURCE_RANGES;
-use crate::plan::service::desired::{ProductModel, Removal, Sources};
-use crate::plan::service::origins::{self, NOT_CHOSEN_YET, configured};
-use crate::plan::service::ownership::Owner;
-use crate::plan::service::problem::{ProblemScope, ScopedProblems, ServiceProblem};
-use crate::plan::service::settings::ServiceSettings;
-use crate::plan::service::{applied, diff};
+use crate::plan::loadbalancer::annotations::{AnnotationName, Applies};
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::backends::AddressFamily;
+use crate::plan::loadbalancer::desire::SOURCE_RANGES;
+use crate::plan::loadbalancer::desired::{ProductModel, Removal, Sources};
+use crate::plan::loadbalancer::origins::{self, NOT_CHOSEN_YET, configured};
+use crate::plan::loadbalancer::ownership::Owner;
+use crate::plan::loadbalancer::problem::{ProblemScope, ScopedProblems, ServiceProblem};
+use crate::plan::loadbalancer::settings::ServiceSettings;
+use crate::plan::loadbalancer::{applied, diff};
 use crate::plan::setting::Otherwise;
 use crate::plan::setting::SettingSource::{Nodes, Spec};
 
@@ -41,13 +41,13 @@ const JOINT: [Field; 9] = [
     Field::PersistenceTimeout,
 ];
 
-impl ProductModel for ClassicModel {
+impl ProductModel for ClbModel {
     const APPLIED: &'static str = applied::CLB;
     const FIXES_GROUPS: &'static [Name] = &[Name::IpVersion, Name::BackendIpVersion];
     type Name = Name;
     type Instance = DesiredInstance;
     type Access = DesiredAccess;
-    type Extra = ClassicExtra;
+    type Extra = ClbExtra;
 
     fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
         Owner::of(service, settings)
@@ -61,7 +61,7 @@ impl ProductModel for ClassicModel {
         }
     }
 
-    fn instance(sources: &Sources<'_, Name>, problems: &mut ScopedProblems) -> (DesiredInstance, ClassicExtra) {
+    fn instance(sources: &Sources<'_, Name>, problems: &mut ScopedProblems) -> (DesiredInstance, ClbExtra) {
         instance::desire(sources, problems)
     }
 

@@ -7,23 +7,23 @@ use ipnet::IpNet;
 
 use super::model::{CreateAccessList, CreateInstance, InstanceField, InstanceFields};
 use crate::plan::inputs::NodeView;
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::desired;
-use crate::plan::service::zones;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::desired;
+use crate::plan::loadbalancer::zones;
 
 /// What a Service asks for.
-pub type Desired = desired::Desired<ClassicModel>;
+pub type Desired = desired::Desired<ClbModel>;
 /// A desired listener.
-pub type DesiredListener = desired::DesiredListener<ClassicModel>;
+pub type DesiredListener = desired::DesiredListener<ClbModel>;
 
 /// Classic load balancers, for what all products do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClassicModel;
+pub struct ClbModel;
 
 /// What only classic load balancers have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClassicExtra {
-    /// Whether the ranges only count if a list of ours keeps them already, see [`is_inherited`](crate::plan::service::handling::is_inherited).
+pub struct ClbExtra {
+    /// Whether the ranges only count if a list of ours keeps them already, see [`is_inherited`](crate::plan::loadbalancer::handling::is_inherited).
     pub inherited: bool,
     /// Published instead of an address.
     pub hostname: Option<String>,

@@ -7,22 +7,22 @@ mod listeners;
 
 use std::borrow::Cow;
 
-use super::desired::{ClassicModel, Desired, DesiredListener};
+use super::desired::{ClbModel, Desired, DesiredListener};
 use super::model::{CreateInstance, InstanceField, ListenerField, ListenerKey};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Own, Plan};
 use crate::plan::inputs::Ingress;
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::diff::DiffModel;
-use crate::plan::service::group_diff::{GroupModel, planner};
-use crate::plan::service::groups::{BackendPlanner, GroupReferences};
-use crate::plan::service::listener_pass::Protection;
-use crate::plan::service::model::DesiredGroup;
-use crate::plan::service::ownership::{LABEL_HASH, Owner};
-use crate::plan::service::problem::ServiceProblem;
-use crate::plan::service::steps::Target;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::diff::DiffModel;
+use crate::plan::loadbalancer::group_diff::{GroupModel, planner};
+use crate::plan::loadbalancer::groups::{BackendPlanner, GroupReferences};
+use crate::plan::loadbalancer::listener_pass::Protection;
+use crate::plan::loadbalancer::model::DesiredGroup;
+use crate::plan::loadbalancer::ownership::{LABEL_HASH, Owner};
+use crate::plan::loadbalancer::problem::ServiceProblem;
+use crate::plan::loadbalancer::steps::Target;
 
-impl DiffModel for ClassicModel {
+impl DiffModel for ClbModel {
     const HAS_OWN_GROUPS: bool = true;
     const IS_SET_WHEN_MADE: bool = true;
 
@@ -89,7 +89,7 @@ fn inherited(stated: &Desired, desired: &Desired, observed: &Observed, plan: &mu
     }
 }
 
-impl GroupModel for ClassicModel {
+impl GroupModel for ClbModel {
     const NAMED: &'static str = "a server group of this load balancer";
 
     fn create(desired: &Desired, wanted: &DesiredGroup, plan: &mut Plan) {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::plan::service::api_fields;
-use crate::plan::service::api_fields::FieldTable;
-use crate::plan::service::model::ListenerRef;
-use crate::plan::service::steps::Target;
+use crate::plan::loadbalancer::api_fields;
+use crate::plan::loadbalancer::api_fields::FieldTable;
+use crate::plan::loadbalancer::model::ListenerRef;
+use crate::plan::loadbalancer::steps::Target;
 
 api_fields! {
     /// Protocol of a listener, as the API and annotations spell it, in the order in which messages list them.

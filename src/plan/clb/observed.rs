@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 use litemap::LiteMap;
 
-use super::desired::ClassicModel;
+use super::desired::ClbModel;
 use super::model::{InstanceField, InstanceFields, ListenerKey};
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::{self, ObservedInstanceModel};
-use crate::plan::service::orphans::TaggedInstance;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::cloud::{self, ObservedInstanceModel};
+use crate::plan::loadbalancer::orphans::TaggedInstance;
 
 /// Everything that planning needs to know of one load balancer.
-pub type Observed = cloud::Observed<ClassicModel>;
+pub type Observed = cloud::Observed<ClbModel>;
 /// A listener.
-pub type ObservedListener = cloud::ObservedListener<ClassicModel>;
+pub type ObservedListener = cloud::ObservedListener<ClbModel>;
 
 /// What only classic load balancers have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

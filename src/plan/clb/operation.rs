@@ -5,21 +5,23 @@ use std::fmt::{self, Display};
 
 use ipnet::IpNet;
 
-use super::desired::ClassicModel;
+use super::desired::ClbModel;
 use super::model::{CreateAccessList, CreateInstance, InstanceField, InstanceFields, ListenerField, ListenerKey};
 use super::observed::ObservedDomainExtension;
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::group_operation::Backends;
-use crate::plan::service::model::Backend;
-use crate::plan::service::operation::{self, CreationModel, OperationModel, OwnOperation, Part, WriteEffect, list};
-use crate::plan::service::steps;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::group_operation::Backends;
+use crate::plan::loadbalancer::model::Backend;
+use crate::plan::loadbalancer::operation::{
+    self, CreationModel, OperationModel, OwnOperation, Part, WriteEffect, list,
+};
+use crate::plan::loadbalancer::steps;
 
 /// One write.
-pub type Operation = operation::Operation<ClassicModel>;
+pub type Operation = operation::Operation<ClbModel>;
 /// The steps to the desired state of a load balancer.
-pub type Plan = steps::Plan<ClassicModel>;
+pub type Plan = steps::Plan<ClbModel>;
 /// One step of a plan.
-pub type Step = steps::Step<ClassicModel>;
+pub type Step = steps::Step<ClbModel>;
 
 /// A write that only classic load balancers have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +89,7 @@ pub enum Own {
     },
 }
 
-impl OperationModel for ClassicModel {
+impl OperationModel for ClbModel {
     const LOAD_BALANCER: &'static str = "load balancer";
     const REPLACES_BACKENDS: bool = false;
     type ListenerKey = ListenerKey;

@@ -3,22 +3,22 @@
 //! Only what is proven to be ours in the same run is touched, and no attribute is compared: a load balancer of the wrong
 //! kind can still be left.
 
-use super::desired::ClassicModel;
+use super::desired::ClbModel;
 use super::diff::{access_list, clear_all};
 use super::model::{InstanceField, ListenerKey};
 use super::needs::MissingReads;
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Own, Plan, Step};
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::ObservedInstanceModel as _;
-use crate::plan::service::goal::Goal;
-use crate::plan::service::handling::Departure;
-use crate::plan::service::instance_diff::{Fate, marks_on};
-use crate::plan::service::listener_pass::ListenerModel;
-use crate::plan::service::management::MARKS;
-use crate::plan::service::ownership::{Owner, UNPROTECTED_TAG};
-use crate::plan::service::problem::ServiceProblem;
-use crate::plan::service::steps::Target;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::cloud::ObservedInstanceModel as _;
+use crate::plan::loadbalancer::goal::Goal;
+use crate::plan::loadbalancer::handling::Departure;
+use crate::plan::loadbalancer::instance_diff::{Fate, marks_on};
+use crate::plan::loadbalancer::listener_pass::ListenerModel;
+use crate::plan::loadbalancer::management::MARKS;
+use crate::plan::loadbalancer::ownership::{Owner, UNPROTECTED_TAG};
+use crate::plan::loadbalancer::problem::ServiceProblem;
+use crate::plan::loadbalancer::steps::Target;
 
 /// What must still be read before [`teardown`]. Listeners of a user's load balancer are read in any case: they tell which
 /// server groups are in use.
@@ -119,12 +119,12 @@ fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut P
         .filter(|(_, listener)| departure.override_listeners && owner.owns_listener(&listener.description))
         .map(|(key, _)| *key)
         .collect();
-    let forward = |key: &ListenerKey| ClassicModel::redirects_to(*key, observed.listeners.as_ref()?.get(key)?);
+    let forward = |key: &ListenerKey| ClbModel::redirects_to(*key, observed.listeners.as_ref()?.get(key)?);
     ours.sort_by_key(|key| forward(key).is_none());
     let mut deleted: Vec<ListenerKey> = Vec::new();
     for key in ours {
         let all = observed.listeners.iter().flatten();
-        let sources = all.filter(|(other, listener)| ClassicModel::redirects_to(**other, listener) == Some(key));
+        let sources = all.filter(|(other, listener)| ClbModel::redirects_to(**other, listener) == Some(key));
         let sources: Vec<ListenerKey> = sources.map(|(other, _)| *other).collect();
         if let Some(source) = sources.iter().find(|source| !deleted.contains(source)) {
             let text =
@@ -143,7 +143,7 @@ fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut P
     clear_all(owner, observed, &deleted, departure.override_listeners, plan);
 }
 
-impl Goal<ClassicModel> {
+impl Goal<ClbModel> {
     /// What must be read before it can be compared with what there is.
     pub fn needs(&self, observed: &Observed) -> MissingReads {
         match self {

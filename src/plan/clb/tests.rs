@@ -30,18 +30,18 @@ use crate::plan::inputs::{
     Condition, ConditionStatus, Endpoint, EndpointsView, NodeView, ObjectKey, ServicePort, ServiceType, ServiceView,
     TargetPort,
 };
-use crate::plan::service::annotations;
-use crate::plan::service::backends::Inputs;
-use crate::plan::service::cloud::Answer;
-use crate::plan::service::diff::diff;
-use crate::plan::service::handling::Departure;
-use crate::plan::service::model::{Backend, BackendKey, BackendKind, ObservedGroup};
-use crate::plan::service::ownership::CLUSTER_TAG;
-use crate::plan::service::problem::ServiceProblem;
-use crate::plan::service::settings::{
-    LoadBalancerDefaults, NetworkLoadBalancerDefaults, ServiceOptions, ServiceSettings, VSwitchChoice,
+use crate::plan::loadbalancer::annotations;
+use crate::plan::loadbalancer::backends::Inputs;
+use crate::plan::loadbalancer::cloud::Answer;
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::handling::Departure;
+use crate::plan::loadbalancer::model::{Backend, BackendKey, BackendKind, ObservedGroup};
+use crate::plan::loadbalancer::ownership::CLUSTER_TAG;
+use crate::plan::loadbalancer::problem::ServiceProblem;
+use crate::plan::loadbalancer::settings::{
+    LoadBalancerDefaults, NlbDefaults, ServiceOptions, ServiceSettings, VSwitchChoice,
 };
-use crate::plan::service::unready::UnreadyNodes;
+use crate::plan::loadbalancer::unready::UnreadyNodes;
 
 pub(crate) const UID: &str = "5e4dbfc9-c2ae-4642-b033-5607860aef6a";
 pub(crate) const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
@@ -191,7 +191,7 @@ pub(crate) fn settings() -> ServiceSettings {
                 tags: BTreeMap::new(),
             },
         },
-        nlb: NetworkLoadBalancerDefaults::default(),
+        nlb: NlbDefaults::default(),
     }
 }
 

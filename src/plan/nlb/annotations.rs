@@ -1,16 +1,16 @@
 //! Annotations of network load balancers: the one table, from which parsing, validation and the reference page follow.
 
 use super::model::{GroupField, GroupFields, InstanceField, ListenerField, ListenerFields, Protocol};
-use crate::plan::service::annotations::values::ValueKind::{
-    AnyCase, AnyCaseProtocolPorts, AnyValue, HealthDomain, HealthPath, HttpCodes, Ids, Labels, LooseSwitch,
-    NetworkLoadBalancerName, OneOf, OneOfOrLast, PortRanges, Presence, ServerGroupPorts, Switch, Tags, Text, ZoneMaps,
+use crate::plan::loadbalancer::annotations::values::ValueKind::{
+    AnyCase, AnyCaseProtocolPorts, AnyValue, HealthDomain, HealthPath, HttpCodes, Ids, Labels, LooseSwitch, NlbName,
+    OneOf, OneOfOrLast, PortRanges, Presence, ServerGroupPorts, Switch, Tags, Text, ZoneMaps,
 };
-use crate::plan::service::annotations::values::{ON_OFF, ValueKind, number, number_or_zero};
-use crate::plan::service::annotations::{
+use crate::plan::loadbalancer::annotations::values::{ON_OFF, ValueKind, number, number_or_zero};
+use crate::plan::loadbalancer::annotations::{
     self, AnnotationKey, AnnotationName, Applies, BACKEND_TYPES, annotation_table, suffix,
 };
-use crate::plan::service::handling;
-use crate::plan::service::management::ManagementLevel;
+use crate::plan::loadbalancer::handling;
+use crate::plan::loadbalancer::management::ManagementLevel;
 
 /// The annotations of one Service.
 pub type Annotations = annotations::Annotations<Name>;
@@ -83,7 +83,7 @@ annotation_table! {
     Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
         "takes effect at once; `plan` alone shows the rest; a load balancer that does not exist is created in any case",
         "What is kept in sync: `all`, or `listeners` with server groups, or `backends`, which are server groups alone.", removed: Default, source: "this program";
-    LbName: suffix("name"), NetworkLoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
+    LbName: suffix("name"), NlbName, "`a` and the Service's UID", Applies::Instance, Always,
         "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.", source: "`LoadBalancerName`";
     ResourceGroupId: suffix("resource-group-id"), Text, "", Applies::Instance, Immutable,
         "a different value is a problem", "Resource group of a new load balancer, its server groups and its security group.", file: "cloud.resource_group_id", source: "`ResourceGroupId`";

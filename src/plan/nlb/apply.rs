@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use litemap::LiteMap;
 
-use super::desired::NetworkModel;
-use super::model::{CreateLoadBalancer, InstanceField, ListenerField, ListenerFields, ListenerKey, ZoneMapping};
+use super::desired::NlbModel;
+use super::model::{CreateInstance, InstanceField, ListenerField, ListenerFields, ListenerKey, ZoneMapping};
 use super::observed::{
     GroupDetails, Job, Observed, ObservedInstance, ObservedParts, ObservedRule, ObservedSecurityGroup,
 };
 use super::operation::{Operation, Own, Step};
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::{Answer, CloudModel};
-use crate::plan::service::group_operation::GroupOperation;
-use crate::plan::service::model::{GroupRef, ObservedGroup};
-use crate::plan::service::operation::Part;
-use crate::plan::service::ownership::LABEL_SECURITY_GROUP;
-use crate::plan::service::steps::Target;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::cloud::{Answer, CloudModel};
+use crate::plan::loadbalancer::group_operation::GroupOperation;
+use crate::plan::loadbalancer::model::{GroupRef, ObservedGroup};
+use crate::plan::loadbalancer::operation::Part;
+use crate::plan::loadbalancer::ownership::LABEL_SECURITY_GROUP;
+use crate::plan::loadbalancer::steps::Target;
 
 /// How long making a load balancer takes at least, and whatever another program does.
 const LONG: Duration = Duration::from_secs(5);
@@ -35,13 +35,13 @@ const USUAL_LOOKS: u32 = 4;
 /// The longest time between two looks.
 const LONGEST: Duration = Duration::from_secs(60);
 
-impl CloudModel for NetworkModel {
+impl CloudModel for NlbModel {
     const NEW_ARE_STOPPED: bool = false;
     const RUNNING: &'static str = "Running";
     type ObservedInstance = ObservedInstance;
     type Parts = ObservedParts;
 
-    fn made(wanted: &CreateLoadBalancer, answer: &Answer) -> ObservedInstance {
+    fn made(wanted: &CreateInstance, answer: &Answer) -> ObservedInstance {
         let mut fields = wanted.fields.clone();
         let is_dual = fields.is(InstanceField::IpVersion, "DualStack");
         for (field, usual) in [
@@ -274,7 +274,7 @@ mod tests {
                 let job = Job { id: id.to_owned(), looks, ..Job::default() };
                 let mut observed = Observed::default();
                 observed.parts.jobs.insert(target.clone(), job);
-                NetworkModel::look_again(&observed).unwrap()
+                NlbModel::look_again(&observed).unwrap()
             };
             assert_eq!(after(0), after(USUAL_LOOKS - 1), "a usual job ends in this time");
             assert!(after(USUAL_LOOKS) > after(0) && after(40) > after(20), "{target:?}");

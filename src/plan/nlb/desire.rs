@@ -1,38 +1,38 @@
 //! From a Service to its desired state, and what else this product brings to what all products do.
 
-mod access;
 mod ineffective;
 mod instance;
-mod ports;
+mod listeners;
+mod source_ranges;
 
 use std::collections::BTreeSet;
 
-use self::ports::PortReader;
+use self::listeners::PortReader;
 use super::annotations::{Annotations, Field, INSTANCE, Name};
-use super::desired::{Desired, DesiredAccess, DesiredInstance, NetworkExtra, NetworkModel};
+use super::desired::{Desired, DesiredAccess, DesiredInstance, NlbExtra, NlbModel};
 use super::model::{InstanceField, InstanceFields};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::Plan;
 use super::teardown;
 use crate::plan::inputs::{Ingress, ServicePort, ServiceView};
-use crate::plan::service::annotations::{AnnotationName, Applies};
-use crate::plan::service::backends::AddressFamily;
-use crate::plan::service::desired::{ProductModel, Removal, Sources};
-use crate::plan::service::origins::{self, NOT_CHOSEN_YET, configured};
-use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, Owner};
-use crate::plan::service::problem::{ProblemScope, ScopedProblems, ServiceProblem};
-use crate::plan::service::settings::ServiceSettings;
-use crate::plan::service::{applied, diff};
+use crate::plan::loadbalancer::annotations::{AnnotationName, Applies};
+use crate::plan::loadbalancer::backends::AddressFamily;
+use crate::plan::loadbalancer::desired::{ProductModel, Removal, Sources};
+use crate::plan::loadbalancer::origins::{self, NOT_CHOSEN_YET, configured};
+use crate::plan::loadbalancer::ownership::{LABEL_SECURITY_GROUP, Owner};
+use crate::plan::loadbalancer::problem::{ProblemScope, ScopedProblems, ServiceProblem};
+use crate::plan::loadbalancer::settings::ServiceSettings;
+use crate::plan::loadbalancer::{applied, diff};
 use crate::plan::setting::Otherwise;
 use crate::plan::setting::SettingSource::{Nodes, Spec};
 
-impl ProductModel for NetworkModel {
+impl ProductModel for NlbModel {
     const APPLIED: &'static str = applied::NLB;
     const FIXES_GROUPS: &'static [Name] = &[Name::IpVersion, Name::BackendIpVersion, Name::ServerGroupType];
     type Name = Name;
     type Instance = DesiredInstance;
     type Access = DesiredAccess;
-    type Extra = NetworkExtra;
+    type Extra = NlbExtra;
 
     fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
         Owner::of_network_load_balancer(service, settings)
@@ -51,13 +51,13 @@ impl ProductModel for NetworkModel {
         annotations.is(Name::ServerGroupType, "Ip")
     }
 
-    fn instance(sources: &Sources<'_, Name>, problems: &mut ScopedProblems) -> (DesiredInstance, NetworkExtra) {
+    fn instance(sources: &Sources<'_, Name>, problems: &mut ScopedProblems) -> (DesiredInstance, NlbExtra) {
         instance::desire(sources, problems)
     }
 
     fn add_access(desired: &mut Desired, sources: &Sources<'_, Name>) {
         let service = sources.inputs.service;
-        access::add(desired, service, sources.annotations);
+        source_ranges::add(desired, service, sources.annotations);
         if service.labels.contains_key(LABEL_SECURITY_GROUP) {
             desired.applied.insert(applied::SOURCE_RANGES.to_owned());
         }

@@ -3,23 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{
-    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, InstanceFields, SecurityRules, ZoneMapping,
+    CreateGroup, CreateInstance, CreateSecurityGroup, GroupFields, InstanceFields, SecurityRules, ZoneMapping,
 };
-use crate::plan::service::desired;
-use crate::plan::service::settings::VSwitchChoice;
+use crate::plan::loadbalancer::desired;
+use crate::plan::loadbalancer::settings::VSwitchChoice;
 
 /// What a Service asks for.
-pub type Desired = desired::Desired<NetworkModel>;
+pub type Desired = desired::Desired<NlbModel>;
 /// A desired listener.
-pub type DesiredListener = desired::DesiredListener<NetworkModel>;
+pub type DesiredListener = desired::DesiredListener<NlbModel>;
 
 /// Network load balancers, for what all products do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NetworkModel;
+pub struct NlbModel;
 
 /// What only network load balancers have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NetworkExtra {
+pub struct NlbExtra {
     /// Attributes of the server groups that are ours, by name.
     pub group_specs: BTreeMap<String, GroupSpec>,
     /// Where a load balancer is made if nothing else says where, in order of preference; those near the nodes come after them.
@@ -30,7 +30,7 @@ pub struct NetworkExtra {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredInstance {
     /// Parameters for the case that there is none yet.
-    pub create: CreateLoadBalancer,
+    pub create: CreateInstance,
     /// Whether nothing says in which zones it is to be.
     pub near_nodes: bool,
     /// Exactly these zones, unless empty.

@@ -1,29 +1,29 @@
 //! What is particular to the steps of network load balancers.
 
-pub(super) mod access;
 mod instance;
 mod listeners;
+pub(super) mod security_group;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use super::annotations::Name;
-use super::desired::{Desired, GroupSpec, NetworkModel};
-use super::model::{CreateLoadBalancer, GroupField, InstanceField};
+use super::desired::{Desired, GroupSpec, NlbModel};
+use super::model::{CreateInstance, GroupField, InstanceField};
 use super::observed::{GroupDetails, Observed, ObservedInstance};
 use super::operation::{Own, Plan};
 use crate::plan::inputs::Ingress;
-use crate::plan::service::annotations::AnnotationName;
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::diff::DiffModel;
-use crate::plan::service::group_diff::{GroupModel, planner};
-use crate::plan::service::groups::GroupInPlan;
-use crate::plan::service::listener_pass::Protection;
-use crate::plan::service::model::{Backend, DesiredGroup, GroupRef};
-use crate::plan::service::problem::ServiceProblem;
-use crate::plan::service::steps::Target;
+use crate::plan::loadbalancer::annotations::AnnotationName;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::diff::DiffModel;
+use crate::plan::loadbalancer::group_diff::{GroupModel, planner};
+use crate::plan::loadbalancer::groups::GroupInPlan;
+use crate::plan::loadbalancer::listener_pass::Protection;
+use crate::plan::loadbalancer::model::{Backend, DesiredGroup, GroupRef};
+use crate::plan::loadbalancer::problem::ServiceProblem;
+use crate::plan::loadbalancer::steps::Target;
 
-impl DiffModel for NetworkModel {
+impl DiffModel for NlbModel {
     const HAS_OWN_GROUPS: bool = false;
     const IS_SET_WHEN_MADE: bool = false;
 
@@ -54,17 +54,17 @@ impl DiffModel for NetworkModel {
         instance.fields.text(InstanceField::AddressType).eq_ignore_ascii_case("Internet")
     }
 
-    fn creation(desired: &Desired) -> &CreateLoadBalancer {
+    fn creation(desired: &Desired) -> &CreateInstance {
         &desired.instance.create
     }
 
     fn set_instance(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Protection {
         instance::diff(desired, observed, plan);
-        access::ensure(desired, observed, plan)
+        security_group::ensure(desired, observed, plan)
     }
 
     fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
-        access::finish(desired, observed, plan);
+        security_group::finish(desired, observed, plan);
     }
 }
 
@@ -85,7 +85,7 @@ fn differing<'a, F: Copy + Display + Ord + 'a>(
     changed.unzip()
 }
 
-impl GroupModel for NetworkModel {
+impl GroupModel for NlbModel {
     const NAMED: &'static str = "a server group that exists";
 
     fn is_same(desired: &Desired, observed: &Observed, name: &str, id: &str) -> bool {

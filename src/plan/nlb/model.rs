@@ -5,11 +5,11 @@ use std::fmt;
 
 use ipnet::IpNet;
 
-use crate::plan::service::api_fields;
-use crate::plan::service::api_fields::FieldTable;
-use crate::plan::service::model::ListenerRef;
-use crate::plan::service::operation::on_off;
-use crate::plan::service::steps::Target;
+use crate::plan::loadbalancer::api_fields;
+use crate::plan::loadbalancer::api_fields::FieldTable;
+use crate::plan::loadbalancer::model::ListenerRef;
+use crate::plan::loadbalancer::operation::on_off;
+use crate::plan::loadbalancer::steps::Target;
 
 /// Most security groups of a load balancer.
 pub const MOST_SECURITY_GROUPS: usize = 4;
@@ -272,7 +272,7 @@ pub struct ZoneMapping {
 
 /// Parameters of a new load balancer. Empty options are not sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CreateLoadBalancer {
+pub struct CreateInstance {
     /// All attributes to send.
     pub fields: InstanceFields,
     /// `vpc-...`

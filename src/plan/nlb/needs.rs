@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::desired::Desired;
 use super::model::{ListenerKey, Protocol};
 use super::observed::Observed;
-use crate::plan::service::applied;
-use crate::plan::service::model::GroupRef;
+use crate::plan::loadbalancer::applied;
+use crate::plan::loadbalancer::model::GroupRef;
 
 /// What must still be read before a diff means anything. Groups' names come first; see [`Observed::groups`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use litemap::LiteMap;
 
-use super::desired::NetworkModel;
+use super::desired::NlbModel;
 use super::model::{GroupFields, InstanceField, InstanceFields, SecurityRule, ZoneMapping};
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::{self, Listeners, ObservedInstanceModel};
-use crate::plan::service::model::{Backend, GroupRef};
-use crate::plan::service::orphans::TaggedInstance;
-use crate::plan::service::steps::Target;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::cloud::{self, Listeners, ObservedInstanceModel};
+use crate::plan::loadbalancer::model::{Backend, GroupRef};
+use crate::plan::loadbalancer::orphans::TaggedInstance;
+use crate::plan::loadbalancer::steps::Target;
 
 /// Everything that planning needs to know of one load balancer. Its server groups are those with the mark of the Service, and
 /// those that it names.
-pub type Observed = cloud::Observed<NetworkModel>;
+pub type Observed = cloud::Observed<NlbModel>;
 /// A listener.
-pub type ObservedListener = cloud::ObservedListener<NetworkModel>;
+pub type ObservedListener = cloud::ObservedListener<NlbModel>;
 
 /// What only network load balancers have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct ObservedParts {
     /// What else is known of server groups, by id.
     pub group_details: LiteMap<String, Box<GroupDetails>>,
     /// Listeners of other load balancers that use server groups of the Service, by their ids.
-    pub former: BTreeMap<String, Listeners<NetworkModel>>,
+    pub former: BTreeMap<String, Listeners<NlbModel>>,
     /// Security groups of the Service, the one in use first; `None` if they were not looked for.
     pub security_groups: Option<Vec<ObservedSecurityGroup>>,
     /// Jobs that were started and are not known to be done, by what they change.

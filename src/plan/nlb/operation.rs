@@ -3,24 +3,24 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 
-use super::desired::NetworkModel;
+use super::desired::NlbModel;
 use super::model::{
-    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, InstanceField, InstanceFields, ListenerField,
+    CreateGroup, CreateInstance, CreateSecurityGroup, GroupFields, InstanceField, InstanceFields, ListenerField,
     ListenerKey, SecurityRules, ZoneMapping,
 };
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::model::GroupRef;
-use crate::plan::service::operation::{
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::model::GroupRef;
+use crate::plan::loadbalancer::operation::{
     self, CreationModel, OperationModel, OwnOperation, Part, WriteEffect, in_brackets, list,
 };
-use crate::plan::service::{features, steps};
+use crate::plan::loadbalancer::{features, steps};
 
 /// One write.
-pub type Operation = operation::Operation<NetworkModel>;
+pub type Operation = operation::Operation<NlbModel>;
 /// The steps to the desired state of a load balancer.
-pub type Plan = steps::Plan<NetworkModel>;
+pub type Plan = steps::Plan<NlbModel>;
 /// One step of a plan.
-pub type Step = steps::Step<NetworkModel>;
+pub type Step = steps::Step<NlbModel>;
 
 /// A write that only network load balancers have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,14 +121,14 @@ pub enum Own {
     },
 }
 
-impl OperationModel for NetworkModel {
+impl OperationModel for NlbModel {
     const LOAD_BALANCER: &'static str = "network load balancer";
     const REPLACES_BACKENDS: bool = true;
     type ListenerKey = ListenerKey;
     type ListenerField = ListenerField;
     type Certificates = BTreeSet<String>;
     type HeldCertificates = BTreeSet<String>;
-    type Creation = CreateLoadBalancer;
+    type Creation = CreateInstance;
     type Own = Own;
 }
 
@@ -196,13 +196,13 @@ impl From<Own> for Operation {
     }
 }
 
-impl CreationModel for CreateLoadBalancer {
+impl CreationModel for CreateInstance {
     fn without_tags(&self) -> Option<Self> {
         (self.tags != self.marks).then(|| Self { tags: self.marks.clone(), ..self.clone() })
     }
 }
 
-impl Display for CreateLoadBalancer {
+impl Display for CreateInstance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, address_type) =
             (self.fields.text(InstanceField::Name), self.fields.text(InstanceField::AddressType));

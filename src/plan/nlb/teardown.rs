@@ -3,22 +3,22 @@
 //! Only what is proven to be ours in the same run is touched, and no attribute is compared: a load balancer of the wrong
 //! kind can still be left.
 
-use super::desired::NetworkModel;
-use super::diff::access;
+use super::desired::NlbModel;
+use super::diff::security_group;
 use super::model::{InstanceField, InstanceFields, ListenerKey};
 use super::needs::{MissingReads, groups_of_users};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Own, Plan};
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::ObservedInstanceModel as _;
-use crate::plan::service::goal::Goal;
-use crate::plan::service::groups::still_used;
-use crate::plan::service::groups::{BackendPlanner, GroupReferences};
-use crate::plan::service::handling::Departure;
-use crate::plan::service::instance_diff::{Fate, marks_on};
-use crate::plan::service::management::MARKS;
-use crate::plan::service::ownership::Owner;
-use crate::plan::service::steps::Target;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::cloud::ObservedInstanceModel as _;
+use crate::plan::loadbalancer::goal::Goal;
+use crate::plan::loadbalancer::groups::still_used;
+use crate::plan::loadbalancer::groups::{BackendPlanner, GroupReferences};
+use crate::plan::loadbalancer::handling::Departure;
+use crate::plan::loadbalancer::instance_diff::{Fate, marks_on};
+use crate::plan::loadbalancer::management::MARKS;
+use crate::plan::loadbalancer::ownership::Owner;
+use crate::plan::loadbalancer::steps::Target;
 
 /// Backends in one call.
 const BATCH: usize = 200;
@@ -89,7 +89,7 @@ fn clear(owner: &Owner, observed: &Observed, references: &GroupReferences<Listen
         planner.clear(id, group, references, plan);
         plan.steps.iter_mut().skip(first).for_each(|step| step.needs.extend(needs.iter().cloned()));
     }
-    access::teardown(owner, observed, plan);
+    security_group::teardown(owner, observed, plan);
 }
 
 /// Takes our listeners that use this group off other load balancers. `None` if a listener of a user uses it there.
@@ -164,7 +164,7 @@ fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut P
     clear(owner, observed, &references, plan);
 }
 
-impl Goal<NetworkModel> {
+impl Goal<NlbModel> {
     /// What must be read before it can be compared with what there is.
     pub fn needs(&self, observed: &Observed) -> MissingReads {
         match self {

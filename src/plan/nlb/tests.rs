@@ -19,12 +19,12 @@ use super::observed::{
 use super::operation::{Operation, Own, Plan};
 use super::teardown::teardown;
 use crate::plan::clb::tests::World;
-use crate::plan::service::backends::Inputs;
-use crate::plan::service::cloud::Answer;
-use crate::plan::service::diff::diff;
-use crate::plan::service::handling::Departure;
-use crate::plan::service::model::{Backend, BackendKey, ObservedGroup};
-use crate::plan::service::problem::ServiceProblem;
+use crate::plan::loadbalancer::backends::Inputs;
+use crate::plan::loadbalancer::cloud::Answer;
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::handling::Departure;
+use crate::plan::loadbalancer::model::{Backend, BackendKey, ObservedGroup};
+use crate::plan::loadbalancer::problem::ServiceProblem;
 
 pub(crate) const ZONES: (&str, &str) = ("zone-maps", "z-i:vsw-i,z-j:vsw-j");
 
@@ -236,7 +236,7 @@ fn where_lists_confirm_a_load_balancer_servers_are_read_only_if_their_number_is_
 #[test]
 fn every_annotation_is_documented_once_and_its_name_is_its_row() {
     use super::annotations::Name;
-    use crate::plan::service::annotations::AnnotationName;
+    use crate::plan::loadbalancer::annotations::AnnotationName;
     let keys: BTreeSet<String> = Name::TABLE.iter().map(|entry| entry.key.full()).collect();
     assert_eq!(keys.len(), Name::TABLE.len());
     assert!(Name::TABLE.iter().all(|entry| entry.name.entry().key == entry.key));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{RecordContent, RecordType, node_name, normal, service_name};
 use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ObjectKey, ServiceType, ServiceView};
-use crate::plan::service::problem::ServiceProblem;
+use crate::plan::loadbalancer::problem::ServiceProblem;
 
 /// Longest name, with its zone (RFC 1035), and longest part of one between dots.
 const LONGEST_NAME: usize = 253;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use alicloud_ccm::plan::clb::annotations::Name as ClassicName;
-use alicloud_ccm::plan::nlb::annotations::Name as NetworkName;
-use alicloud_ccm::plan::service::annotations::values::ValueKind;
-use alicloud_ccm::plan::service::annotations::{AnnotationName, Removed};
+use alicloud_ccm::plan::clb::annotations::Name as ClbName;
+use alicloud_ccm::plan::loadbalancer::annotations::values::ValueKind;
+use alicloud_ccm::plan::loadbalancer::annotations::{AnnotationName, Removed};
+use alicloud_ccm::plan::nlb::annotations::Name as NlbName;
 use serde_json::{Value, json};
 
 use super::life::{Deed, Life, Pause, Step, fields, merge};
@@ -24,7 +24,7 @@ pub(crate) struct Row {
 
 /// The annotations of a product, without those that are not tried yet.
 pub(crate) fn rows<N: AnnotationName>() -> Vec<Row> {
-    let row = |entry: &alicloud_ccm::plan::service::annotations::Entry<N>| Row {
+    let row = |entry: &alicloud_ccm::plan::loadbalancer::annotations::Entry<N>| Row {
         key: entry.key.full(),
         removed: entry.removed,
         values: valid(&entry.key.full(), entry.kind),
@@ -63,7 +63,7 @@ pub(crate) fn life(seed: u64) -> Life {
         _ => 1,
     };
     let pace = dice.below(3);
-    let rows = [rows::<ClassicName>(), rows::<NetworkName>()];
+    let rows = [rows::<ClbName>(), rows::<NlbName>()];
     let mut generator = Generator { dice, rows, wanted: json!({}), services };
     let mut steps = vec![Step { pause: Pause::For(Duration::ZERO), deed: Deed::Change(generator.first()) }];
     let disturbed = generator.dice.below(3) == 0;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use alicloud_ccm::plan::service::annotations::{PREFIX, Removed};
-use alicloud_ccm::plan::service::ownership::default_name;
+use alicloud_ccm::plan::loadbalancer::annotations::{PREFIX, Removed};
+use alicloud_ccm::plan::loadbalancer::ownership::default_name;
 use serde_json::Value;
 use sim::testbed::Testbed;
 
@@ -81,7 +81,7 @@ impl Exceptions {
     fn excuse(&self, path: &str, wanted: &Value) -> bool {
         self.0.iter().any(|(name, keys)| {
             let service = &wanted["services"][name];
-            let kind = if service["class"] == NETWORK_CLASS { Kind::Network } else { Kind::Classic };
+            let kind = if service["class"] == NETWORK_CLASS { Kind::Nlb } else { Kind::Clb };
             // What is applied of a load balancer of which nothing is changed is not taken back either, and is remembered.
             let is_withheld = |(key, _): (&String, &Value)| known::fixed(key.strip_prefix(PREFIX).unwrap_or(key));
             let remembers =
@@ -104,8 +104,8 @@ fn is_place(path: &str, key: &str, kind: Kind) -> bool {
     let parts: Vec<&str> = path.split('\u{1f}').collect();
     let [collection, _, rest @ ..] = parts.as_slice() else { return false };
     let (balancers, groups) = match kind {
-        Kind::Classic => ("load_balancers", "vgroups"),
-        Kind::Network => ("network_load_balancers", "server_groups"),
+        Kind::Clb => ("load_balancers", "vgroups"),
+        Kind::Nlb => ("network_load_balancers", "server_groups"),
     };
     let own = |rest: &[&str], at: &str| {
         let rest = rest.join("/").replace("_reason", "_protection");

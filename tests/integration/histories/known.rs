@@ -1,6 +1,6 @@
 //! What lives do not do or judge yet, each with the reason.
 
-use alicloud_ccm::plan::service::annotations::PREFIX;
+use alicloud_ccm::plan::loadbalancer::annotations::PREFIX;
 
 /// Annotations that are not tried.
 const ANNOTATIONS: &[(&str, &str)] = &[

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use alicloud_ccm::plan::service::annotations::PREFIX;
+use alicloud_ccm::plan::loadbalancer::annotations::PREFIX;
 use serde_json::{Map, Value, json};
 
 /// A life, and what it takes to play it again.

@@ -1,7 +1,7 @@
 //! Values of annotations, by their kinds.
 
-use alicloud_ccm::plan::service::annotations::PREFIX;
-use alicloud_ccm::plan::service::annotations::values::ValueKind;
+use alicloud_ccm::plan::loadbalancer::annotations::PREFIX;
+use alicloud_ccm::plan::loadbalancer::annotations::values::ValueKind;
 
 /// A value that makes no sense wherever a value can be wrong.
 pub(crate) const INVALID: &str = "!!";
@@ -32,7 +32,7 @@ pub(crate) fn valid(key: &str, kind: ValueKind) -> Vec<String> {
     match kind {
         ValueKind::AnyValue | ValueKind::Presence => text(&["one"]),
         ValueKind::Text => text(&["text-1"]),
-        ValueKind::LoadBalancerName | ValueKind::NetworkLoadBalancerName => text(&["one", "two-2"]),
+        ValueKind::LoadBalancerName | ValueKind::NlbName => text(&["one", "two-2"]),
         ValueKind::Address => text(&["192.168.0.222"]),
         ValueKind::HostName => text(&["a.example.com", "b.example.com"]),
         ValueKind::HealthPath => text(&["/a", "/b"]),

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use alicloud_ccm::plan::service::annotations::PREFIX;
-use alicloud_ccm::plan::service::ownership::default_name;
+use alicloud_ccm::plan::loadbalancer::annotations::PREFIX;
+use alicloud_ccm::plan::loadbalancer::ownership::default_name;
 use serde_json::Value;
 use sim::cloud::Account;
 use tokio::time::Instant;

@@ -3,10 +3,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::plan::clb::model::ListenerField;
 use crate::plan::inputs::ServiceView;
-use crate::plan::service::annotations::reference::tables;
-use crate::plan::service::annotations::values::{MOST_USER_TAGS, ValueKind};
-use crate::plan::service::annotations::{LEGACY_PREFIX, PREFIX, parse, raw};
-use crate::plan::service::problem::ServiceProblem;
+use crate::plan::loadbalancer::annotations::reference::tables;
+use crate::plan::loadbalancer::annotations::values::{MOST_USER_TAGS, ValueKind};
+use crate::plan::loadbalancer::annotations::{LEGACY_PREFIX, PREFIX, parse, raw};
+use crate::plan::loadbalancer::problem::ServiceProblem;
 
 fn service(list: &[(&str, &str)]) -> ServiceView {
     ServiceView {

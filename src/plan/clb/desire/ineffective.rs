@@ -4,14 +4,14 @@ use crate::plan::clb::annotations::{Annotations, Name};
 use crate::plan::clb::desired::Desired;
 use crate::plan::clb::model::{InstanceField, ListenerField as Field, ListenerKey, Protocol, field_counts};
 use crate::plan::inputs::{Endpoint, EndpointsView, ServiceView};
-use crate::plan::service::annotations::{AnnotationName, Applies};
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::backends::Inputs;
-use crate::plan::service::backends::{BackendMode, BackendRules};
-use crate::plan::service::desired::Sources;
-use crate::plan::service::ineffective::{self, unknown_ports, unmanaged};
-use crate::plan::service::problem::ServiceProblem;
-use crate::plan::service::settings::ServiceSettings;
+use crate::plan::loadbalancer::annotations::{AnnotationName, Applies};
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::backends::Inputs;
+use crate::plan::loadbalancer::backends::{BackendMode, BackendRules};
+use crate::plan::loadbalancer::desired::Sources;
+use crate::plan::loadbalancer::ineffective::{self, unknown_ports, unmanaged};
+use crate::plan::loadbalancer::problem::ServiceProblem;
+use crate::plan::loadbalancer::settings::ServiceSettings;
 
 /// Most endpoints that one warning names.
 const NAMED: usize = 5;

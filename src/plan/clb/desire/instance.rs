@@ -1,18 +1,18 @@
 //! What is asked of the instance, and the parameters for making it.
 
 use crate::plan::clb::annotations::{Annotations, FIXED, INSTANCE, Name};
-use crate::plan::clb::desired::{ClassicExtra, DesiredInstance};
+use crate::plan::clb::desired::{ClbExtra, DesiredInstance};
 use crate::plan::clb::model::{CreateInstance, InstanceField, InstanceFields};
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::backends::Inputs;
-use crate::plan::service::desire::{Creation, kept_tags};
-use crate::plan::service::desired::Sources;
-use crate::plan::service::handling::is_inherited;
-use crate::plan::service::operation::on_off;
-use crate::plan::service::problem::ScopedProblems;
-use crate::plan::service::settings::{LoadBalancerDefaults, ServiceSettings};
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::backends::Inputs;
+use crate::plan::loadbalancer::desire::{Creation, kept_tags};
+use crate::plan::loadbalancer::desired::Sources;
+use crate::plan::loadbalancer::handling::is_inherited;
+use crate::plan::loadbalancer::operation::on_off;
+use crate::plan::loadbalancer::problem::ScopedProblems;
+use crate::plan::loadbalancer::settings::{LoadBalancerDefaults, ServiceSettings};
 
-pub(super) fn desire(sources: &Sources<'_, Name>, problems: &mut ScopedProblems) -> (DesiredInstance, ClassicExtra) {
+pub(super) fn desire(sources: &Sources<'_, Name>, problems: &mut ScopedProblems) -> (DesiredInstance, ClbExtra) {
     let Sources { annotations, owner, inputs: Inputs { settings, .. }, .. } = sources;
     let defaults = &settings.service.defaults;
     let zones_stated = [Name::MasterZoneid, Name::SlaveZoneid].iter().any(|name| annotations.get(*name).is_some());
@@ -38,7 +38,7 @@ pub(super) fn desire(sources: &Sources<'_, Name>, problems: &mut ScopedProblems)
         fixed,
         tags,
     };
-    let extra = ClassicExtra {
+    let extra = ClbExtra {
         inherited: is_inherited(sources.inputs.service),
         hostname: annotations.text(Name::Hostname),
         eip: annotations.get(Name::ExternalIpType).is_some(),

@@ -2,17 +2,17 @@
 
 use super::source_ranges;
 use crate::plan::clb::annotations::{self, Annotations, Name};
-use crate::plan::clb::desired::{ClassicModel, Desired, DesiredListener};
+use crate::plan::clb::desired::{ClbModel, Desired, DesiredListener};
 use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::inputs::{DEFAULT_AFFINITY, ServicePort, ServiceView};
-use crate::plan::service::applied;
-use crate::plan::service::backends::BackendMode;
-use crate::plan::service::backends::Inputs;
-use crate::plan::service::desired::Sources;
-use crate::plan::service::listener_pass::ListenerModel;
-use crate::plan::service::model::GroupRef;
-use crate::plan::service::problem::ServiceProblem;
-use crate::plan::service::settings::ServiceSettings;
+use crate::plan::loadbalancer::applied;
+use crate::plan::loadbalancer::backends::BackendMode;
+use crate::plan::loadbalancer::backends::Inputs;
+use crate::plan::loadbalancer::desired::Sources;
+use crate::plan::loadbalancer::listener_pass::ListenerModel;
+use crate::plan::loadbalancer::model::GroupRef;
+use crate::plan::loadbalancer::problem::ServiceProblem;
+use crate::plan::loadbalancer::settings::ServiceSettings;
 
 /// Longest persistence of a TCP listener, in seconds.
 const MOST_PERSISTENCE: u32 = 3600;
@@ -43,8 +43,7 @@ impl PortReader<'_> {
         if desired.add_backends(self.sources, (&source, port), (&group, mark), |port| port) {
             desired.empty_ports.push(key);
         }
-        if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| ClassicModel::collide(**other, key))
-        {
+        if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| ClbModel::collide(**other, key)) {
             let rule = format!(
                 "must have another port number: {} has {other} already, and TCP, HTTP and HTTPS cannot share a port",
                 listener.source

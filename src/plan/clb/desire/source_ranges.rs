@@ -9,10 +9,10 @@ use crate::plan::clb::desired::{Desired, DesiredAccess};
 use crate::plan::clb::model::CreateAccessList;
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields};
 use crate::plan::inputs::ServiceView;
-use crate::plan::service::applied;
-use crate::plan::service::desire::{self, SOURCE_RANGES};
-use crate::plan::service::management::ManagementLevel;
-use crate::plan::service::problem::ServiceProblem;
+use crate::plan::loadbalancer::applied;
+use crate::plan::loadbalancer::desire::{self, SOURCE_RANGES};
+use crate::plan::loadbalancer::management::ManagementLevel;
+use crate::plan::loadbalancer::problem::ServiceProblem;
 
 type Blocks = BTreeSet<IpNet>;
 

@@ -13,10 +13,10 @@ use crate::plan::clb::desired::Desired;
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKey};
 use crate::plan::clb::observed::{AccessList, Observed, ObservedAccessList};
 use crate::plan::clb::operation::{Operation, Own, Plan, Step};
-use crate::plan::service::applied;
-use crate::plan::service::ownership::Owner;
-use crate::plan::service::problem::ServiceProblem;
-use crate::plan::service::steps::Target;
+use crate::plan::loadbalancer::applied;
+use crate::plan::loadbalancer::ownership::Owner;
+use crate::plan::loadbalancer::problem::ServiceProblem;
+use crate::plan::loadbalancer::steps::Target;
 
 /// Entries in one call.
 const BATCH: usize = 50;

@@ -1,7 +1,7 @@
 //! Attributes of listeners: which differ, and what is sent.
 
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields, Protocol, field_counts};
-use crate::plan::service::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
 
 /// Attributes for a request that makes a listener.
 pub(super) fn for_creation(

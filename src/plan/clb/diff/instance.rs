@@ -5,13 +5,13 @@ use crate::plan::clb::desired::Desired;
 use crate::plan::clb::model::InstanceField as Field;
 use crate::plan::clb::observed::{Observed, ObservedInstance, PendingCharge};
 use crate::plan::clb::operation::{Operation, Own, Plan};
-use crate::plan::service::annotations::AnnotationName;
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::ObservedInstanceModel as _;
-use crate::plan::service::instance_diff::{self, attribute, key_of};
-use crate::plan::service::ownership::{REUSE_TAG, UNPROTECTED_TAG};
-use crate::plan::service::problem::ServiceProblem;
-use crate::plan::service::steps::Target;
+use crate::plan::loadbalancer::annotations::AnnotationName;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::cloud::ObservedInstanceModel as _;
+use crate::plan::loadbalancer::instance_diff::{self, attribute, key_of};
+use crate::plan::loadbalancer::ownership::{REUSE_TAG, UNPROTECTED_TAG};
+use crate::plan::loadbalancer::problem::ServiceProblem;
+use crate::plan::loadbalancer::steps::Target;
 
 /// Largest bandwidth that can be set on an instance that exists, in Mbit/s.
 const MOST_BANDWIDTH: u32 = 5000;

@@ -5,18 +5,18 @@ use std::ops::RangeInclusive;
 
 use super::fields;
 use crate::plan::clb::annotations::Name;
-use crate::plan::clb::desired::{ClassicModel, DesiredListener};
+use crate::plan::clb::desired::{ClbModel, DesiredListener};
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::observed::{CertificateState, ObservedDomainExtension, ObservedListener};
 use crate::plan::clb::operation::Own;
-use crate::plan::service::annotations::AnnotationName;
-use crate::plan::service::listener_diff::is_ours;
-use crate::plan::service::listener_pass::{ListenerAction, ListenerModel, Pass};
-use crate::plan::service::management::DOMAIN_EXTENSIONS;
-use crate::plan::service::problem::ServiceProblem;
-use crate::plan::service::steps::Target;
+use crate::plan::loadbalancer::annotations::AnnotationName;
+use crate::plan::loadbalancer::listener_diff::is_ours;
+use crate::plan::loadbalancer::listener_pass::{ListenerAction, ListenerModel, Pass};
+use crate::plan::loadbalancer::management::DOMAIN_EXTENSIONS;
+use crate::plan::loadbalancer::problem::ServiceProblem;
+use crate::plan::loadbalancer::steps::Target;
 
-impl ListenerModel for ClassicModel {
+impl ListenerModel for ClbModel {
     const CHANGES_WITHOUT_GROUP: bool = false;
 
     /// TCP, HTTP and HTTPS cannot share a port, UDP can with them.
@@ -116,7 +116,7 @@ impl ListenerModel for ClassicModel {
     }
 }
 
-fn target_exists(pass: &Pass<'_, ClassicModel>, target: ListenerKey) -> bool {
+fn target_exists(pass: &Pass<'_, ClbModel>, target: ListenerKey) -> bool {
     match pass.verdicts.get(&target) {
         Some(ListenerAction::Blocked) => pass.remote.contains_key(&target),
         Some(_) => true,

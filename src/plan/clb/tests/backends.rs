@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{ENI, World, edited, node, pod, port};
 use crate::plan::inputs::{ConditionStatus, TargetPort};
-use crate::plan::service::diff::diff;
-use crate::plan::service::unready::UnreadyNodes;
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::unready::UnreadyNodes;
 
 /// Backends of all groups: (server, port, weight).
 fn backends(world: &World) -> Vec<(String, u16, u8)> {

@@ -12,10 +12,10 @@ use crate::plan::clb::annotations::listener_fields;
 use crate::plan::clb::desired::Desired;
 use crate::plan::clb::model::{ListenerField, ListenerKey, field_counts};
 use crate::plan::clb::observed::{AccessList, ObservedListener};
-use crate::plan::service::annotations::parse;
-use crate::plan::service::applied;
-use crate::plan::service::diff::diff;
-use crate::plan::service::model::{Backend, GroupRef, ObservedGroup};
+use crate::plan::loadbalancer::annotations::parse;
+use crate::plan::loadbalancer::applied;
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::model::{Backend, GroupRef, ObservedGroup};
 
 const RANGES: &[&[&str]] = &[&[], &["10.0.0.0/8"], &["10.0.0.0/8", "192.168.0.0/16"], &["0.0.0.0/0"]];
 

@@ -2,13 +2,13 @@
 
 use super::{Cloud, ENI, World, edited, node, port, settings};
 use crate::plan::clb::model::{CreateInstance, InstanceField, ListenerField};
-use crate::plan::service::annotations;
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::diff::diff;
-use crate::plan::service::model::BackendKind;
-use crate::plan::service::origins::origins;
-use crate::plan::service::ownership::MOST_TAGS;
-use crate::plan::service::settings::{LoadBalancerDefaults, ServiceSettings};
+use crate::plan::loadbalancer::annotations;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::model::BackendKind;
+use crate::plan::loadbalancer::origins::origins;
+use crate::plan::loadbalancer::ownership::MOST_TAGS;
+use crate::plan::loadbalancer::settings::{LoadBalancerDefaults, ServiceSettings};
 
 /// Another default, the annotation that has the last word, and what is sent with each.
 struct Default {

@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 
 use super::{Cloud, ENI, World, edited, key, leaving, pod, port};
-use crate::plan::clb::desired::{ClassicModel, Desired};
+use crate::plan::clb::desired::{ClbModel, Desired};
 use crate::plan::clb::model::{InstanceField, Protocol};
 use crate::plan::clb::needs::MissingReads;
 use crate::plan::clb::teardown::teardown_needs;
 use crate::plan::inputs::{Ingress, Taint, TargetPort};
-use crate::plan::service::desired::ProductModel;
-use crate::plan::service::diff::diff;
-use crate::plan::service::goal::Goal;
-use crate::plan::service::handling::{Handling, LoadBalancerKind};
-use crate::plan::service::model::{BackendKind, ObservedGroup};
-use crate::plan::service::ownership::{FINALIZER, Owner};
+use crate::plan::loadbalancer::desired::ProductModel;
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::goal::Goal;
+use crate::plan::loadbalancer::handling::{Handling, LoadBalancerKind};
+use crate::plan::loadbalancer::model::{BackendKind, ObservedGroup};
+use crate::plan::loadbalancer::ownership::{FINALIZER, Owner};
 
 /// Weights of the only group, in order of its backends.
 fn weights(desired: &Desired) -> Vec<u8> {
@@ -32,13 +32,13 @@ fn ingress(ip: &str) -> Ingress {
     Ingress { ip: ip.to_owned(), hostname: String::new() }
 }
 
-const CLASSIC: LoadBalancerKind = LoadBalancerKind::Classic;
+const CLB: LoadBalancerKind = LoadBalancerKind::Clb;
 
 #[test]
 fn which_services_are_handled() {
     let world = World::new(&[]);
     let mut settings = world.settings.clone();
-    assert_eq!(CLASSIC.handling(&world.service, &settings), Handling::Ensure);
+    assert_eq!(CLB.handling(&world.service, &settings), Handling::Ensure);
     for (key, value, ignored) in [
         ("service.beta.kubernetes.io/class", "other", true),
         ("service.beta.kubernetes.io/class", "", false),
@@ -47,33 +47,33 @@ fn which_services_are_handled() {
     ] {
         let expected = if ignored { Handling::Ignore } else { Handling::Ensure };
         let service = World::new(&[(key, value)]).service;
-        assert_eq!(CLASSIC.handling(&service, &settings), expected, "{key}={value:?}");
+        assert_eq!(CLB.handling(&service, &settings), expected, "{key}={value:?}");
     }
     settings.service.type_annotation = true;
-    assert_eq!(CLASSIC.handling(&World::new(&[("type", "clb")]).service, &settings), Handling::Ignore);
+    assert_eq!(CLB.handling(&World::new(&[("type", "clb")]).service, &settings), Handling::Ignore);
     let mut service = world.service.clone();
     service.load_balancer_class = Some(String::new());
-    assert_eq!(CLASSIC.handling(&service, &settings), Handling::Ignore);
+    assert_eq!(CLB.handling(&service, &settings), Handling::Ignore);
 
     let mut service = world.service;
     service.deleting = true;
-    assert_eq!(CLASSIC.handling(&service, &settings), Handling::Ignore);
+    assert_eq!(CLB.handling(&service, &settings), Handling::Ignore);
     service.finalizers = vec![FINALIZER.to_owned()];
-    assert_eq!(CLASSIC.handling(&service, &settings), Handling::Delete);
+    assert_eq!(CLB.handling(&service, &settings), Handling::Delete);
     service.deleting = false;
     service.service_type = crate::plan::inputs::ServiceType::ClusterIp;
-    assert_eq!(CLASSIC.handling(&service, &settings), Handling::Delete);
+    assert_eq!(CLB.handling(&service, &settings), Handling::Delete);
 }
 
 #[test]
 fn a_service_given_to_another_controller_keeps_its_load_balancer() {
     let mut world = World::new(&[("service.beta.kubernetes.io/class", "other")]);
-    assert_eq!(CLASSIC.handed_over(&world.service, &world.settings), None);
+    assert_eq!(CLB.handed_over(&world.service, &world.settings), None);
     world.service.finalizers = vec![FINALIZER.to_owned()];
-    assert_eq!(CLASSIC.handling(&world.service, &world.settings), Handling::Ignore);
-    assert!(CLASSIC.handed_over(&world.service, &world.settings).unwrap().to_string().contains("as \"other\" says"));
+    assert_eq!(CLB.handling(&world.service, &world.settings), Handling::Ignore);
+    assert!(CLB.handed_over(&world.service, &world.settings).unwrap().to_string().contains("as \"other\" says"));
     world.service.deleting = true;
-    assert_eq!(CLASSIC.handling(&world.service, &world.settings), Handling::Delete);
+    assert_eq!(CLB.handling(&world.service, &world.settings), Handling::Delete);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn pods_on_virtual_nodes_are_attached_by_their_interfaces() {
         node.provider_id.clear();
     });
     let wanted =
-        Goal::<ClassicModel>::addresses_to_resolve(&world.service, &world.nodes, &world.endpoints, &world.settings);
+        Goal::<ClbModel>::addresses_to_resolve(&world.service, &world.nodes, &world.endpoints, &world.settings);
     assert_eq!(wanted, BTreeSet::from(["192.168.64.21".parse().unwrap()]));
     for local in [false, true] {
         world.service.local_traffic = local;
@@ -119,7 +119,7 @@ fn pods_on_virtual_nodes_are_attached_by_their_interfaces() {
         assert_eq!(desired.warnings, []);
     }
     assert_eq!(
-        Goal::<ClassicModel>::addresses_to_resolve(
+        Goal::<ClbModel>::addresses_to_resolve(
             &world.service,
             &world.nodes[..1].to_vec(),
             &world.endpoints,
@@ -326,7 +326,7 @@ fn public_load_balancers_can_be_forbidden_but_not_kept_from_deletion() {
     assert_eq!(diff(&reuse, &Cloud::of_user().observed).problems.len(), 1);
     world.service.deleting = true;
     world.service.finalizers = vec![FINALIZER.to_owned()];
-    assert_eq!(CLASSIC.handling(&world.service, &world.settings), Handling::Delete);
+    assert_eq!(CLB.handling(&world.service, &world.settings), Handling::Delete);
 }
 
 #[test]
@@ -420,7 +420,7 @@ fn the_status_names_hostname_then_elastic_addresses_then_the_address() {
     let observed = World::new(&[]).served().observed;
     let of = |list: &[(&str, &str)], eips: &[&str]| {
         let eips: Vec<_> = eips.iter().map(|ip| (*ip).to_owned()).collect();
-        ClassicModel::ingress(&World::new(list).desired(), &observed, &eips)
+        ClbModel::ingress(&World::new(list).desired(), &observed, &eips)
     };
     let eip = ("external-ip-type", "eip");
     assert_eq!(of(&[], &["1.1.1.1"]), [ingress("47.98.0.1")]);

@@ -12,12 +12,12 @@ use crate::plan::clb::observed::CertificateState;
 use crate::plan::clb::operation::{Operation, Own, Plan, Step};
 use crate::plan::clb::teardown::{reversible, teardown};
 use crate::plan::inputs::{EndpointsView, Ingress};
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::diff::diff;
-use crate::plan::service::group_operation::GroupOperation;
-use crate::plan::service::handling::Departure;
-use crate::plan::service::model::ObservedGroup;
-use crate::plan::service::ownership::{CLUSTER_TAG, MARK_TAG, Owner, REUSE_TAG, UNPROTECTED_TAG};
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::group_operation::GroupOperation;
+use crate::plan::loadbalancer::handling::Departure;
+use crate::plan::loadbalancer::model::ObservedGroup;
+use crate::plan::loadbalancer::ownership::{CLUSTER_TAG, MARK_TAG, Owner, REUSE_TAG, UNPROTECTED_TAG};
 
 fn ingress(ip: &str) -> Ingress {
     Ingress { ip: ip.to_owned(), hostname: String::new() }

@@ -6,9 +6,9 @@ use crate::plan::clb::annotations::Name;
 use crate::plan::clb::model::{CreateInstance, InstanceField};
 use crate::plan::clb::model::{ListenerField, ListenerFields};
 use crate::plan::clb::operation::{Operation, Plan};
-use crate::plan::service::annotations::{AnnotationKey, AnnotationName, Applies, LEGACY_PREFIX, PREFIX};
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::diff::diff;
+use crate::plan::loadbalancer::annotations::{AnnotationKey, AnnotationName, Applies, LEGACY_PREFIX, PREFIX};
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::diff::diff;
 
 type Annotations = &'static [(&'static str, &'static str)];
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::plan::clb::desired::ClassicModel;
+use crate::plan::clb::desired::ClbModel;
 use crate::plan::clb::model::InstanceField;
 use crate::plan::clb::observed::AccessList;
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{Ingress, IngressDetails, Taint};
-use crate::plan::service::applied;
-use crate::plan::service::goal::Goal;
-use crate::plan::service::ownership::{LABEL_HASH, Owner};
+use crate::plan::loadbalancer::applied;
+use crate::plan::loadbalancer::goal::Goal;
+use crate::plan::loadbalancer::ownership::{LABEL_HASH, Owner};
 
 const TCP: ListenerKey = ListenerKey { port: 80, protocol: Protocol::Tcp };
 
@@ -304,7 +304,7 @@ fn a_load_balancer_is_made_in_every_mode_with_what_is_managed() {
 }
 
 fn expected_details(world: &World, observed: &Observed, ingress: &[Ingress], ip_mode: bool) -> Vec<IngressDetails> {
-    let goal: Goal<ClassicModel> = Goal::Ensure(Box::new(world.desired()));
+    let goal: Goal<ClbModel> = Goal::Ensure(Box::new(world.desired()));
     goal.ingress_details(&world.service, observed, ingress, ip_mode)
 }
 

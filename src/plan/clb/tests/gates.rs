@@ -7,7 +7,7 @@ use super::{ENI, World, pod};
 use crate::plan::clb::desired::Desired;
 use crate::plan::clb::observed::Observed;
 use crate::plan::inputs::{Condition, ConditionStatus, ObjectKey, PodView};
-use crate::plan::service::gates::{GateCondition, Registration, admitted, conditions, gate_of, pods_to_read};
+use crate::plan::loadbalancer::gates::{GateCondition, Registration, admitted, conditions, gate_of, pods_to_read};
 
 fn registration<'a>(
     desired: &'a Desired,

@@ -1,8 +1,8 @@
 //! What is only noted on a load balancer of which a part is managed.
 
 use super::{Cloud, World, port};
-use crate::plan::service::annotations::PREFIX;
-use crate::plan::service::diff::diff;
+use crate::plan::loadbalancer::annotations::PREFIX;
+use crate::plan::loadbalancer::diff::diff;
 
 /// What is planned for a load balancer of ours that is no longer managed whole, and what is only noted.
 fn managed(world: World, manage: &'static str, cloud: &Cloud) -> (Vec<String>, Vec<String>) {

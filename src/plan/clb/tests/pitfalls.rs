@@ -10,11 +10,11 @@ use crate::plan::clb::observed::PendingCharge;
 use crate::plan::clb::operation::Operation;
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::TargetPort;
-use crate::plan::service::annotations::reference::tables;
-use crate::plan::service::cloud::ObservedInstanceModel as _;
-use crate::plan::service::diff::diff;
-use crate::plan::service::model::{BackendKind, GroupRef};
-use crate::plan::service::ownership::{Owner, SHORT_MARK};
+use crate::plan::loadbalancer::annotations::reference::tables;
+use crate::plan::loadbalancer::cloud::ObservedInstanceModel as _;
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::model::{BackendKind, GroupRef};
+use crate::plan::loadbalancer::ownership::{Owner, SHORT_MARK};
 
 /// Everything that is told of a Service that has nothing yet.
 fn told(world: &World) -> Vec<String> {

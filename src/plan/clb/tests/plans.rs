@@ -5,8 +5,8 @@ use expect_test::expect;
 use super::{Cloud, World, leaving, port};
 use crate::plan::clb::model::Protocol;
 use crate::plan::clb::teardown::teardown;
-use crate::plan::service::diff::diff;
-use crate::plan::service::ownership::Owner;
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::ownership::Owner;
 
 const FORWARDING: &[(&str, &str)] =
     &[("protocol-port", "http:80,https:443"), ("forward-port", "80:443"), ("cert-id", "cert-1")];

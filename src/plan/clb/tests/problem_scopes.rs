@@ -12,14 +12,14 @@ use crate::plan::clb::model::Protocol;
 use crate::plan::clb::observed::AccessList;
 use crate::plan::clb::operation::{Operation, Plan, Step};
 use crate::plan::inputs::{Ingress, NodeView};
-use crate::plan::service::annotations::{AnnotationName, parse};
-use crate::plan::service::cloud::ObservedInstanceModel as _;
-use crate::plan::service::diff::diff;
-use crate::plan::service::group_operation::GroupOperation;
-use crate::plan::service::model::GroupRef;
-use crate::plan::service::problem::ServiceProblem;
-use crate::plan::service::settings::ServiceSettings;
-use crate::plan::service::steps::Target;
+use crate::plan::loadbalancer::annotations::{AnnotationName, parse};
+use crate::plan::loadbalancer::cloud::ObservedInstanceModel as _;
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::group_operation::GroupOperation;
+use crate::plan::loadbalancer::model::GroupRef;
+use crate::plan::loadbalancer::problem::ServiceProblem;
+use crate::plan::loadbalancer::settings::ServiceSettings;
+use crate::plan::loadbalancer::steps::Target;
 
 fn plan(world: &World, cloud: &Cloud) -> Plan {
     diff(&world.desired_with_problems(), &cloud.observed)
@@ -354,7 +354,7 @@ fn an_access_list_that_is_on_wins_over_ranges_and_one_that_is_off_does_not() {
     assert!(fields.values().any(|value| value == "white") && !fields.values().any(|value| value == "acl-1"));
     let mut inherited = ranges(&[("acl-status", "off")]);
     let mut cloud = World::new(&[("acl-status", "off")]).served();
-    inherited.service.labels.insert(crate::plan::service::ownership::LABEL_HASH.to_owned(), "h".to_owned());
+    inherited.service.labels.insert(crate::plan::loadbalancer::ownership::LABEL_HASH.to_owned(), "h".to_owned());
     let plan = plan(&inherited, &cloud);
     assert!(plan.steps.is_empty() && plan.problems.is_empty(), "{plan}");
     assert!(plan.warnings.iter().any(|warning| warning.to_string().contains("Ignored value")), "{:?}", plan.warnings);

@@ -6,19 +6,19 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::{Cloud, World, edited, leaving, node, pod, port};
-use crate::plan::clb::desired::{ClassicModel, Desired};
+use crate::plan::clb::desired::{ClbModel, Desired};
 use crate::plan::clb::model::{ListenerKey, Protocol};
 use crate::plan::clb::observed::Observed;
 use crate::plan::clb::operation::{Operation, Plan, Step};
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{EndpointsView, ServicePort};
-use crate::plan::service::cloud::ObservedInstanceModel as _;
-use crate::plan::service::diff::diff;
-use crate::plan::service::group_operation::GroupOperation;
-use crate::plan::service::listener_pass::ListenerModel;
-use crate::plan::service::model::{BackendKey, GroupRef};
-use crate::plan::service::ownership::Owner;
-use crate::plan::service::steps::Target;
+use crate::plan::loadbalancer::cloud::ObservedInstanceModel as _;
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::group_operation::GroupOperation;
+use crate::plan::loadbalancer::listener_pass::ListenerModel;
+use crate::plan::loadbalancer::model::{BackendKey, GroupRef};
+use crate::plan::loadbalancer::ownership::Owner;
+use crate::plan::loadbalancer::steps::Target;
 
 const ANNOTATIONS: &[(&str, &[&str])] = &[
     ("scheduler", &["rr", "wrr", "wlc"]),
@@ -257,7 +257,7 @@ fn check_possible(observed: &Observed, operation: &Operation) {
         Operation::DeleteListener { listener } => {
             assert!(there(listener), "{operation}");
             let mut all = observed.listeners.iter().flatten();
-            let forwarded = all.any(|(other, found)| ClassicModel::redirects_to(*other, found) == Some(*listener));
+            let forwarded = all.any(|(other, found)| ClbModel::redirects_to(*other, found) == Some(*listener));
             assert!(!forwarded, "still the target of a redirection: {operation}");
         }
         Operation::Group(GroupOperation::DeleteGroup { id, .. }) => {

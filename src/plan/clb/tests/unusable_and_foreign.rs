@@ -8,12 +8,12 @@ use crate::plan::clb::model::{InstanceField, ListenerField, Protocol};
 use crate::plan::clb::observed::{AccessList, CertificateState};
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::clb::teardown::teardown;
-use crate::plan::service::applied;
-use crate::plan::service::diff::diff;
-use crate::plan::service::group_operation::GroupOperation;
-use crate::plan::service::model::{GroupRef, ObservedGroup};
-use crate::plan::service::ownership::{CLUSTER_TAG, MARK_TAG, Owner};
-use crate::plan::service::steps::Target;
+use crate::plan::loadbalancer::applied;
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::group_operation::GroupOperation;
+use crate::plan::loadbalancer::model::{GroupRef, ObservedGroup};
+use crate::plan::loadbalancer::ownership::{CLUSTER_TAG, MARK_TAG, Owner};
+use crate::plan::loadbalancer::steps::Target;
 
 const OVERRIDE: [(&str, &str); 2] = [("id", "lb-user"), ("force-override-listeners", "true")];
 
@@ -355,7 +355,7 @@ fn listeners_wait_for_their_list() {
     let mut world = World::new(&[]);
     world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
     let plan = plan(&world, &Cloud::default());
-    let list = crate::plan::service::steps::Target::AccessList;
+    let list = crate::plan::loadbalancer::steps::Target::AccessList;
     let protected = |it: &Operation| matches!(it, Operation::CreateListener { .. });
     assert!(plan.steps.iter().filter(|it| protected(&it.operation)).all(|it| it.needs.contains(&list)), "{plan}");
     let mut known = World::new(&[]).desired();

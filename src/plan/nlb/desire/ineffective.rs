@@ -1,13 +1,13 @@
 //! Settings of a Service that have no effect. Each is a warning, instead of being ignored silently.
 
+use crate::plan::loadbalancer::annotations::{AnnotationName, Applies};
+use crate::plan::loadbalancer::backends::{AddressFamily, BackendRules};
+use crate::plan::loadbalancer::desired::Sources;
+use crate::plan::loadbalancer::ineffective::{self, unknown_ports, unmanaged};
+use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::nlb::annotations::{Annotations, Field, Name};
 use crate::plan::nlb::desired::Desired;
 use crate::plan::nlb::model::{GroupField, ListenerField, Protocol};
-use crate::plan::service::annotations::{AnnotationName, Applies};
-use crate::plan::service::backends::{AddressFamily, BackendRules};
-use crate::plan::service::desired::Sources;
-use crate::plan::service::ineffective::{self, unknown_ports, unmanaged};
-use crate::plan::service::problem::ServiceProblem;
 
 /// The settings without effect.
 pub(super) fn ineffective(sources: &Sources<'_, Name>, desired: &Desired) -> Vec<ServiceProblem> {

@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 
+use crate::plan::loadbalancer::annotations::values::zone_maps;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::backends::Inputs;
+use crate::plan::loadbalancer::desire::{Creation, is_reused, kept_tags};
+use crate::plan::loadbalancer::desired::Sources;
+use crate::plan::loadbalancer::problem::ScopedProblems;
 use crate::plan::nlb::annotations::{Annotations, INSTANCE, Name};
-use crate::plan::nlb::desired::{DesiredInstance, NetworkExtra};
-use crate::plan::nlb::model::{CreateLoadBalancer, InstanceField, InstanceFields, ZoneMapping};
-use crate::plan::service::annotations::values::zone_maps;
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::backends::Inputs;
-use crate::plan::service::desire::{Creation, is_reused, kept_tags};
-use crate::plan::service::desired::Sources;
-use crate::plan::service::problem::ScopedProblems;
+use crate::plan::nlb::desired::{DesiredInstance, NlbExtra};
+use crate::plan::nlb::model::{CreateInstance, InstanceField, InstanceFields, ZoneMapping};
 
-pub(super) fn desire(sources: &Sources<'_, Name>, problems: &mut ScopedProblems) -> (DesiredInstance, NetworkExtra) {
+pub(super) fn desire(sources: &Sources<'_, Name>, problems: &mut ScopedProblems) -> (DesiredInstance, NlbExtra) {
     let Sources { annotations, owner, inputs: Inputs { settings, .. }, .. } = sources;
     let defaults = &settings.nlb;
     let reused = is_reused(annotations);
@@ -49,7 +49,7 @@ pub(super) fn desire(sources: &Sources<'_, Name>, problems: &mut ScopedProblems)
         tags,
     };
     let vswitches = if settings.place_near_nodes { Vec::new() } else { settings.vswitches.clone() };
-    (instance, NetworkExtra { vswitches, ..NetworkExtra::default() })
+    (instance, NlbExtra { vswitches, ..NlbExtra::default() })
 }
 
 /// The items of a list of ids.
@@ -68,7 +68,7 @@ fn mapping([zone, vswitch, address, elastic, ipv6]: [&str; 5]) -> ZoneMapping {
 }
 
 /// Parameters for the case that there is no instance yet.
-fn create(sources: &Sources<'_, Name>, (creation, zones): (Creation, &[ZoneMapping])) -> CreateLoadBalancer {
+fn create(sources: &Sources<'_, Name>, (creation, zones): (Creation, &[ZoneMapping])) -> CreateInstance {
     let Sources { annotations, owner, inputs: Inputs { settings, .. }, .. } = sources;
     let defaults = &settings.nlb;
     let text = |name| annotations.text(name);
@@ -81,7 +81,7 @@ fn create(sources: &Sources<'_, Name>, (creation, zones): (Creation, &[ZoneMappi
         (InstanceField::DeleteProtection, Some(creation.delete_protection.to_string())),
         (InstanceField::ModificationProtection, Some(creation.modification_protection)),
     ];
-    CreateLoadBalancer {
+    CreateInstance {
         fields: fields.into_iter().filter_map(|(field, value)| Some((field, value?))).collect(),
         vpc_id: settings.vpc_id.clone(),
         zones: zones.to_vec(),

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use crate::plan::loadbalancer::annotations::AnnotationName;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::cloud::ObservedInstanceModel as _;
+use crate::plan::loadbalancer::diff::DiffModel;
+use crate::plan::loadbalancer::instance_diff::{self, attribute, key_of};
+use crate::plan::loadbalancer::problem::ServiceProblem;
+use crate::plan::loadbalancer::steps::Target;
 use crate::plan::nlb::annotations::{INSTANCE, Name};
-use crate::plan::nlb::desired::{Desired, NetworkModel};
+use crate::plan::nlb::desired::{Desired, NlbModel};
 use crate::plan::nlb::model::{InstanceField as Field, InstanceFields, ZoneMapping};
 use crate::plan::nlb::observed::{Observed, ObservedInstance};
 use crate::plan::nlb::operation::{Operation, Own, Plan};
-use crate::plan::service::annotations::AnnotationName;
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::ObservedInstanceModel as _;
-use crate::plan::service::diff::DiffModel;
-use crate::plan::service::instance_diff::{self, attribute, key_of};
-use crate::plan::service::problem::ServiceProblem;
-use crate::plan::service::steps::Target;
 
 /// Changes what differs.
 pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
@@ -151,7 +151,7 @@ fn bandwidth_package(desired: &Desired, instance: &ObservedInstance, plan: &mut 
     let wanted = desired.instance.fields.get(&Field::BandwidthPackage);
     let Some(wanted) = wanted.filter(|wanted| *wanted != found) else { return };
     let becomes = desired.instance.fields.get(&Field::AddressType);
-    let is_public = becomes.map_or_else(|| NetworkModel::is_public(instance), |it| it.eq_ignore_ascii_case("Internet"));
+    let is_public = becomes.map_or_else(|| NlbModel::is_public(instance), |it| it.eq_ignore_ascii_case("Internet"));
     if !wanted.is_empty() && !is_public {
         let rule = "must be empty: only public load balancers have one";
         plan.problem(ServiceProblem::invalid(Name::BandwidthPackageId.key(), wanted, rule));

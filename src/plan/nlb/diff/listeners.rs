@@ -3,19 +3,19 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
+use crate::plan::loadbalancer::annotations::AnnotationName;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::cloud::CloudModel as _;
+use crate::plan::loadbalancer::listener_pass::{Lacking, ListenerModel};
 use crate::plan::nlb::annotations::{Field, Name};
-use crate::plan::nlb::desired::{DesiredListener, NetworkModel};
+use crate::plan::nlb::desired::{DesiredListener, NlbModel};
 use crate::plan::nlb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::nlb::operation::Own;
-use crate::plan::service::annotations::AnnotationName;
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::CloudModel as _;
-use crate::plan::service::listener_pass::{Lacking, ListenerModel};
 
 /// Certificates in one call.
 const CERTIFICATES: usize = 15;
 
-impl ListenerModel for NetworkModel {
+impl ListenerModel for NlbModel {
     const CHANGES_WITHOUT_GROUP: bool = true;
 
     /// They share a port, and both or neither of them are UDP.

@@ -9,13 +9,13 @@ use super::properties::{some_world, sound};
 use super::{Cloud, desired};
 use crate::plan::clb::tests::World;
 use crate::plan::inputs::TargetPort;
+use crate::plan::loadbalancer::annotations::parse;
+use crate::plan::loadbalancer::applied;
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::model::{Backend, GroupRef};
 use crate::plan::nlb::annotations::{group_fields, listener_fields};
 use crate::plan::nlb::desired::Desired;
 use crate::plan::nlb::model::{GroupField, GroupFields, ListenerField, ListenerFields};
-use crate::plan::service::annotations::parse;
-use crate::plan::service::applied;
-use crate::plan::service::diff::diff;
-use crate::plan::service::model::{Backend, GroupRef};
 
 /// Pods that listen on other ports, as with another release.
 fn released(mut world: World, with: bool) -> World {

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use super::{Cloud, bring, desired, lines, remove, served, world};
 use crate::plan::clb::tests::{World, port};
 use crate::plan::inputs::Ingress;
-use crate::plan::nlb::desired::NetworkModel;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::cloud::Answer;
+use crate::plan::loadbalancer::cloud::CloudModel as _;
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::group_operation::{GroupOperation, RefusedBackends};
+use crate::plan::loadbalancer::handling::Departure;
+use crate::plan::loadbalancer::model::{Backend, BackendKey, GroupRef, ObservedGroup};
+use crate::plan::loadbalancer::ownership::MARK_TAG;
+use crate::plan::loadbalancer::settings::NlbDefaults;
+use crate::plan::loadbalancer::steps::Target;
+use crate::plan::nlb::desired::NlbModel;
 use crate::plan::nlb::model::{GroupField, InstanceField, ListenerField, ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedListener, SECURITY_GROUPS};
 use crate::plan::nlb::operation::{Operation, Own, Step};
 use crate::plan::nlb::teardown::teardown_needs;
-use crate::plan::service::api_fields::FieldValues as _;
-use crate::plan::service::cloud::Answer;
-use crate::plan::service::cloud::CloudModel as _;
-use crate::plan::service::diff::diff;
-use crate::plan::service::group_operation::{GroupOperation, RefusedBackends};
-use crate::plan::service::handling::Departure;
-use crate::plan::service::model::{Backend, BackendKey, GroupRef, ObservedGroup};
-use crate::plan::service::ownership::MARK_TAG;
-use crate::plan::service::settings::NetworkLoadBalancerDefaults;
-use crate::plan::service::steps::Target;
 
 const GROUP: &str = "k8s.30080.TCP.web.default.c1";
 
@@ -205,7 +205,7 @@ fn what_relies_on_a_job_waits_for_it() {
     let plan = diff(&desired(&world), &cloud.observed);
     let job = |id: &str| Answer { id: Some(format!("{id}-1")), job: "job-1".to_owned(), ..Answer::default() };
     cloud.observed.apply(&plan.steps[0].operation, &Answer { id: Some("nlb-1".to_owned()), ..Answer::default() });
-    let waits = |cloud: &Cloud, index: usize| NetworkModel::must_wait(&cloud.observed, &plan.steps[index]);
+    let waits = |cloud: &Cloud, index: usize| NlbModel::must_wait(&cloud.observed, &plan.steps[index]);
     assert!(!waits(&cloud, 1), "groups exist beside load balancers");
     assert!(waits(&cloud, 3), "a listener needs a load balancer that is ready");
     cloud.observed.settle(&Target::LoadBalancer);
@@ -229,7 +229,7 @@ fn a_listener_on_the_port_of_another_waits_until_that_is_deleted() {
         cloud.perform(&step.operation);
     }
     cloud.observed.apply(&plan.steps[delete].operation, &Answer { job: "job-1".to_owned(), ..Answer::default() });
-    assert!(NetworkModel::must_wait(&cloud.observed, &plan.steps[create]));
+    assert!(NlbModel::must_wait(&cloud.observed, &plan.steps[create]));
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn delete_protection_is_restored_as_marks_are() {
 
 #[test]
 fn defaults_of_the_configuration_change_nothing_that_exists() {
-    let edits: [fn(&mut NetworkLoadBalancerDefaults); 3] = [
+    let edits: [fn(&mut NlbDefaults); 3] = [
         |it| it.address_type = "Intranet".to_owned(),
         |it| it.modification_protection = false,
         |it| drop(it.tags.insert("team".to_owned(), "one".to_owned())),
@@ -542,13 +542,13 @@ fn one_write_at_a_time_changes_a_load_balancer_or_a_group() {
         cloud.observed.apply(&at(line).operation, &answer);
     };
     start(&mut cloud, "set zones");
-    assert!(NetworkModel::must_wait(&cloud.observed, at("set name")), "{plan}");
+    assert!(NlbModel::must_wait(&cloud.observed, at("set name")), "{plan}");
     assert!(
-        !NetworkModel::must_wait(&cloud.observed, at("remove from")),
+        !NlbModel::must_wait(&cloud.observed, at("remove from")),
         "backends of a group do not wait for the load balancer"
     );
     start(&mut cloud, "remove from");
-    assert!(NetworkModel::must_wait(&cloud.observed, at("set group")), "{plan}");
+    assert!(NlbModel::must_wait(&cloud.observed, at("set group")), "{plan}");
 }
 
 #[test]
@@ -567,7 +567,7 @@ fn what_cannot_be_said_when_a_load_balancer_is_made_is_said_once() {
 
 #[test]
 fn of_hundreds_of_backends_each_pod_is_told() {
-    use crate::plan::service::gates::{Registration, conditions, gate_of};
+    use crate::plan::loadbalancer::gates::{Registration, conditions, gate_of};
     let eni = ("service.beta.kubernetes.io/backend-type", "eni");
     let mut world = world(&[eni]);
     let gate = gate_of(&world.service);

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use super::{Cloud, bring, desired, served, world};
 use crate::plan::clb::tests::problem_scopes::{fields, released};
 use crate::plan::clb::tests::{ENI, port};
+use crate::plan::loadbalancer::annotations::{AnnotationName, parse};
+use crate::plan::loadbalancer::diff::diff;
 use crate::plan::nlb::annotations::Name;
-use crate::plan::service::annotations::{AnnotationName, parse};
-use crate::plan::service::diff::diff;
 
 #[test]
 fn the_server_group_of_a_listener_follows_a_release_whatever_annotation_is_wrong() {

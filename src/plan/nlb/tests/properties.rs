@@ -9,16 +9,16 @@ use super::{Cloud, ZONES, desired, remove};
 use crate::plan::clb::tests::properties::some_ports;
 use crate::plan::clb::tests::{World, node, pod};
 use crate::plan::inputs::EndpointsView;
-use crate::plan::nlb::desired::{Desired, NetworkModel};
+use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::group_operation::GroupOperation;
+use crate::plan::loadbalancer::handling::Departure;
+use crate::plan::loadbalancer::listener_pass::ListenerModel;
+use crate::plan::loadbalancer::model::{BackendKey, GroupRef};
+use crate::plan::loadbalancer::ownership::Owner;
+use crate::plan::nlb::desired::{Desired, NlbModel};
 use crate::plan::nlb::model::{ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Observed, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Own, Plan};
-use crate::plan::service::diff::diff;
-use crate::plan::service::group_operation::GroupOperation;
-use crate::plan::service::handling::Departure;
-use crate::plan::service::listener_pass::ListenerModel;
-use crate::plan::service::model::{BackendKey, GroupRef};
-use crate::plan::service::ownership::Owner;
 
 const ANNOTATIONS: &[(&str, &[&str])] = &[
     ("address-type", &["internet", "intranet"]),
@@ -175,7 +175,7 @@ fn check_possible(observed: &Observed, operation: &Operation) {
             assert!(observed.groups.contains_key(id) && !used, "{operation}");
         }
         Operation::CreateListener { listener, group, .. } => {
-            let taken = observed.listeners.iter().flatten().any(|(other, _)| NetworkModel::collide(*other, *listener));
+            let taken = observed.listeners.iter().flatten().any(|(other, _)| NlbModel::collide(*other, *listener));
             assert!(!taken && group.as_ref().is_some_and(|it| observed.group_id(it).is_some()), "{operation}");
         }
         Operation::SetListener { listener, .. } | Operation::DeleteListener { listener } => {

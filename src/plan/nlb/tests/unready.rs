@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use super::{Cloud, bring, desired, diff, world};
 use crate::plan::clb::tests::{self as classic, ENI, World, edited, node, pod};
 use crate::plan::inputs::{ConditionStatus, NodeView, Taint};
+use crate::plan::loadbalancer::model::ObservedGroup;
 use crate::plan::node::{SHUTDOWN, is_ready};
-use crate::plan::service::model::ObservedGroup;
 
 const SECOND_SIGHTING: u64 = 30;
 const WINDOW: u64 = 60;

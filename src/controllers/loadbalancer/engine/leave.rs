@@ -1,0 +1,84 @@
+//! Services that leave: everything that was made for them goes, the finalizer last.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Engine;
+use super::outcome::Outcome;
+use crate::controllers::loadbalancer::prepare::{Case, Prepared, Presence};
+use crate::controllers::loadbalancer::product::Product;
+use crate::controllers::loadbalancer::report::Halt;
+use crate::controllers::workqueue::ReconcileResult;
+
+impl<P: Product> Engine<P> {
+    /// Removes what was created for the Service, then the finalizer.
+    pub(super) async fn remove(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
+        if case.state.in_flight.released {
+            return Ok(ReconcileResult::Done);
+        }
+        self.leave_former(case).await?;
+        let wanted = self.preparer.wanted(case).await?;
+        let prepared = self.preparer.prepare(case, wanted).await?;
+        if let Some(wait) = self.see_again_before_releasing(case, &prepared) {
+            return Ok(ReconcileResult::RequeueAfter(wait));
+        }
+        self.name_before_deleting(case, &prepared).await?;
+        let outcome = self.execute(case, prepared).await;
+        outcome.wait(case)?;
+        if let Some(halt) = outcome.failure() {
+            return Err(halt);
+        }
+        let Outcome { prepared, execution, .. } = outcome;
+        let facts = prepared.goal.facts();
+        if let Some(wait) =
+            case.state.in_flight.creations.settles_in().filter(|wait| facts.named.is_some() && !wait.is_zero())
+        {
+            // A recent creation may still appear on a load balancer that stays.
+            return Err(Halt::unsettled(wait));
+        }
+        // Before the finalizer: no controller looks at the Service afterwards.
+        self.writer.remove_condition(case).await?;
+        self.writer.release(&case.service, case.handling).await?;
+        case.state.release();
+        self.product().forget(facts.owner).await;
+        if let Some(id) = prepared.sighting.observed.id().filter(|_| facts.is_kept) {
+            self.reporter.preserved(&case.service, id);
+        }
+        // Jobs that deleted things have ended.
+        self.deleted.fetch_add(execution.done.len(), Ordering::Relaxed);
+        self.reporter.cleaned(&case.service, &execution.done);
+        Ok(ReconcileResult::Done)
+    }
+
+    /// A Service that stays can ask for a load balancer again before the finalizer is removed. So a label names the one that is
+    /// deleted: a process that starts meanwhile does not ask for that one again.
+    async fn name_before_deleting(&self, case: &Case<P::Model>, prepared: &Prepared<P>) -> Result<(), Halt> {
+        let facts = prepared.goal.facts();
+        let is_deleted = facts.named.is_none() && !facts.is_kept && !case.service.deleting;
+        let unnamed = |id: &&str| *id != P::KIND.label(&case.service);
+        if let Some(id) = prepared.sighting.observed.id().filter(unnamed).filter(|_| is_deleted) {
+            self.writer.set_labels(&case.service, [(P::KIND.naming_label(&case.service), Some(id))]).await?;
+        }
+        Ok(())
+    }
+
+    /// How long to wait before the finalizer of a Service without a load balancer is removed: a call whose answer was lost may
+    /// just have created it, or the list may be empty because a permission is missing.
+    fn see_again_before_releasing(&self, case: &mut Case<P::Model>, prepared: &Prepared<P>) -> Option<Duration> {
+        match &prepared.sighting.presence {
+            Presence::Absent { proven: false } => {
+                let wait = case.until_second_sighting();
+                if !wait.is_zero() {
+                    return Some(wait);
+                }
+                let id = P::KIND.label(&case.service);
+                if !id.is_empty() {
+                    self.reporter.left_behind(&case.service, id);
+                }
+            }
+            Presence::Unmarked(id) => self.reporter.left_behind(&case.service, id),
+            Presence::Present | Presence::Last | Presence::Absent { proven: true } => {}
+        }
+        None
+    }
+}

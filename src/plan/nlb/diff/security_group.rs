@@ -1,0 +1,153 @@
+//! Security groups: those that annotations name, and the one of ours that keeps `spec.loadBalancerSourceRanges`.
+//!
+//! Ours is recognised by both of our tags, and its rules by their description. It is made and filled before it is joined,
+//! because a security group without rules that drop lets everybody in; rules that accept come before those that drop, and
+//! go after them. Listeners are made only once it is joined. Security groups of users are never detached, unless an
+//! annotation says which there are to be.
+
+use std::collections::BTreeSet;
+
+use crate::plan::loadbalancer::annotations::AnnotationName;
+use crate::plan::loadbalancer::desire::SOURCE_RANGES;
+use crate::plan::loadbalancer::listener_pass::Protection;
+use crate::plan::loadbalancer::ownership::Owner;
+use crate::plan::loadbalancer::problem::ServiceProblem;
+use crate::plan::loadbalancer::steps::Target;
+use crate::plan::nlb::annotations::Name;
+use crate::plan::nlb::desired::Desired;
+use crate::plan::nlb::model::{MOST_SECURITY_GROUPS, SecurityRule};
+use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedRule, ObservedSecurityGroup, SECURITY_GROUPS};
+use crate::plan::nlb::operation::{Own, Plan};
+
+/// Rules in one call.
+const BATCH: usize = 100;
+const TARGET: Target = Target::Attribute(SECURITY_GROUPS);
+
+/// Security groups of ours. The first is the one in use; others come from creations whose answers were lost.
+fn ours<'a>(owner: &'a Owner, observed: &'a Observed) -> impl Iterator<Item = &'a ObservedSecurityGroup> {
+    observed.parts.security_groups.iter().flatten().filter(|group| owner.owns_tagged(&group.tags))
+}
+
+/// Makes and fills the security group, and joins and leaves.
+pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Protection {
+    let Some(instance) = &observed.instance else { return Protection::Missing };
+    let found = ours(&desired.owner, observed).next();
+    let mut wanted = None;
+    if let Some(access) = &desired.access {
+        if observed.parts.security_groups.is_none() {
+            let text = "security groups could not be listed; none is made, and no listener";
+            plan.problem(ServiceProblem::state(SOURCE_RANGES, text));
+            return Protection::Missing;
+        }
+        match found {
+            Some(group) if group.vpc_id != instance.vpc_id && !group.vpc_id.is_empty() => {
+                let (id, vpc) = (&group.id, &instance.vpc_id);
+                let text = format!("security group {id} is not in {vpc}: delete it to have it created there");
+                plan.problem(ServiceProblem::state(SOURCE_RANGES, text));
+                return Protection::Missing;
+            }
+            Some(group) if group.rules.is_none() => {
+                let text = format!("rules of security group {} could not be read; no listener is made", group.id);
+                plan.problem(ServiceProblem::state(SOURCE_RANGES, text));
+                return Protection::Missing;
+            }
+            Some(_) => {}
+            None => plan.step(Own::CreateSecurityGroup(access.create.clone()), Target::AccessList, [], SOURCE_RANGES),
+        }
+        add_rules(desired, found, plan);
+        wanted = Some(found.map_or_else(|| access.create.name.clone(), |group| group.id.clone()));
+    }
+    let mine = ours(&desired.owner, observed).map(|group| group.id.as_str()).collect();
+    membership(desired, instance, (&mine, wanted), plan)
+}
+
+/// Adds rules that are missing: those that accept come first.
+fn add_rules(desired: &Desired, found: Option<&ObservedSecurityGroup>, plan: &mut Plan) {
+    let Some(access) = &desired.access else { return };
+    let description = desired.owner.security_mark();
+    let there: BTreeSet<&SecurityRule> = found
+        .and_then(|group| group.rules.as_ref())
+        .into_iter()
+        .flatten()
+        .filter(|(_, found)| found.is_plain && found.description == description)
+        .map(|(_, found)| &found.rule)
+        .collect();
+    let missing: Vec<_> = access.rules.iter().filter(|rule| !there.contains(rule)).cloned().collect();
+    for rules in missing.chunks(BATCH) {
+        let operation = Own::AddRules { rules: rules.iter().cloned().collect(), description: description.clone() };
+        plan.step(operation, Target::AccessList, [Target::AccessList], SOURCE_RANGES);
+    }
+}
+
+/// Joins, then leaves; if there is no room to join, leaves first. Of those that are `mine`, only the one in use stays.
+fn membership(
+    desired: &Desired,
+    instance: &ObservedInstance,
+    (mine, ours): (&BTreeSet<&str>, Option<String>),
+    plan: &mut Plan,
+) -> Protection {
+    let stated = &desired.instance.security_group_ids;
+    let has = &instance.security_group_ids;
+    let wanted: BTreeSet<String> = stated.iter().flatten().chain(&ours).cloned().collect();
+    let join: BTreeSet<String> = wanted.difference(has).cloned().collect();
+    let goes = |id: &&String| stated.is_some() || mine.contains(id.as_str());
+    let leave: BTreeSet<String> = has.difference(&wanted).filter(goes).cloned().collect();
+    let reason = || {
+        let now = has.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let field = if stated.is_some() { Name::SecurityGroupIds.key() } else { SOURCE_RANGES.to_owned() };
+        format!("{field}: {now:?} now")
+    };
+    let has_room = has.len() + join.len() <= MOST_SECURITY_GROUPS;
+    let mut operations = Vec::new();
+    if !join.is_empty() {
+        operations.push(Own::JoinSecurityGroups { groups: join });
+    }
+    if !leave.is_empty() {
+        operations.push(Own::LeaveSecurityGroups { groups: leave });
+    }
+    if !has_room {
+        operations.reverse();
+    }
+    let planned = operations.iter().any(|it| matches!(it, Own::JoinSecurityGroups { .. }));
+    // What is joined is filled first.
+    let fills = plan.steps.iter().any(|step| step.target == Target::AccessList);
+    for operation in operations {
+        let filled = matches!(operation, Own::JoinSecurityGroups { .. }) && fills;
+        let needs = filled.then_some(Target::AccessList).into_iter().chain([TARGET]);
+        plan.step(operation, TARGET, needs, reason());
+    }
+    if planned { Protection::Planned(TARGET) } else { Protection::InForce }
+}
+
+/// Takes away what is no longer wanted: rules that drop before those that accept, and at last the security group.
+pub(super) fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
+    let mut groups = ours(&desired.owner, observed);
+    let Some(group) = groups.next() else { return };
+    groups.for_each(|twin| remove(twin, [TARGET], plan));
+    let Some(access) = &desired.access else {
+        remove(group, [TARGET], plan);
+        return;
+    };
+    let description = desired.owner.security_mark();
+    let is_stale = |found: &ObservedRule| {
+        found.description == description && (!found.is_plain || !access.rules.contains(&found.rule))
+    };
+    let rules = group.rules.iter().flatten().filter(|(_, found)| is_stale(found));
+    let (drops, accepts): (Vec<_>, Vec<_>) = rules.partition(|(_, found)| found.rule.drops);
+    for stale in [drops, accepts] {
+        for rules in stale.chunks(BATCH) {
+            let ids = rules.iter().map(|(id, _)| (*id).clone()).collect();
+            plan.step(Own::RemoveRules { ids }, Target::AccessList, [Target::AccessList], SOURCE_RANGES);
+        }
+    }
+}
+
+/// Deletes the security group of ours after the load balancer has left it.
+pub(in crate::plan::nlb) fn teardown(owner: &Owner, observed: &Observed, plan: &mut Plan) {
+    ours(owner, observed).for_each(|group| remove(group, [], plan));
+}
+
+fn remove(group: &ObservedSecurityGroup, needs: impl IntoIterator<Item = Target>, plan: &mut Plan) {
+    let operation = Own::DeleteSecurityGroup { id: group.id.clone(), name: group.name.clone() };
+    plan.step(operation, Target::AccessList, needs, "no longer wanted");
+}
