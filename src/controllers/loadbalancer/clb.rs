@@ -15,10 +15,10 @@ use tracing::warn;
 use self::placements::Placements;
 use super::pages::Pages;
 use super::product::{Completed, Due, ListedBy, Product, Search, Write};
-use super::tolerance::{fails_alone, tolerate};
+use super::tolerance::tolerate;
 use crate::alibaba::clb::Clb;
 use crate::alibaba::vpc::{VSwitch, Vpc};
-use crate::alibaba::{CloudClient, Fault, FaultKind};
+use crate::alibaba::{CloudClient, Fault};
 use crate::plan::clb::desired::ClbModel;
 use crate::plan::clb::model::ListenerKey;
 use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance, ObservedListener};
@@ -85,13 +85,13 @@ impl Product for ClbProduct {
         known: Option<&Observed>,
         search: &Search<'_>,
     ) -> Result<Completed, Fault> {
-        let (mut shows_all_made, mut unread) = (true, Vec::new());
+        let (mut shows_all_made, mut unread) = (None, Vec::new());
         let is_whole_removed = matches!(goal, Goal::Remove(removal) if removal.departure.reuse.is_none());
         let lists_groups = known.is_none() && !is_whole_removed;
         if lists_groups {
             let all_listed = tolerate(&mut unread, self.list_groups(observed, &search.made).await)?;
             observed.groups_unread = all_listed.is_none();
-            shows_all_made = all_listed.unwrap_or_default();
+            shows_all_made = Some(all_listed.unwrap_or_default());
         } else if let Some(known) = known {
             observed.groups.clone_from(&known.groups);
             observed.unlisted.clone_from(&known.unlisted);
@@ -101,7 +101,7 @@ impl Product for ClbProduct {
             // A server group that a listener of ours names exists, whatever the list shows.
             let named = observed.groups_of_listeners(goal.owner());
             let named = tolerate(&mut unread, self.read_unlisted(observed, named, &search.made).await)?;
-            shows_all_made &= named.unwrap_or_default();
+            shows_all_made = shows_all_made.map(|all| all && named.unwrap_or_default());
             if observed.groups_unread {
                 // Nothing is known of the list.
                 observed.unlisted.clear();
@@ -116,14 +116,6 @@ impl Product for ClbProduct {
         Ok(Completed { shows_all_made, unread })
     }
 
-    async fn reread(&self, goal: &Goal, known: &Observed, search: &Search<'_>) -> Result<Option<Observed>, Fault> {
-        match self.read_by_id(goal, known, search).await {
-            // A whole look leaves out what cannot be read.
-            Err(fault) if fault.kind == FaultKind::Gone || fails_alone(&fault) => Ok(None),
-            read => read,
-        }
-    }
-
     async fn refresh(
         &self,
         goal: &Goal,
@@ -136,6 +128,7 @@ impl Product for ClbProduct {
             *instance = self.clb.describe_instance(&instance.id).await?;
         }
         if plan.touches(Part::Groups) {
+            observed.groups.iter_mut().for_each(|(_, group)| group.backends = None);
             self.list_groups(observed, &search.made).await?;
         }
         if plan.touches(Part::Listeners) {

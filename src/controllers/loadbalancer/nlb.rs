@@ -119,6 +119,10 @@ impl Product for NlbProduct {
         search: &Search<'_>,
     ) -> Result<Completed, Fault> {
         let (mut unread, due) = (Vec::new(), search.due);
+        if let Some(known) = known {
+            // Those that the list lacks are asked for.
+            observed.groups.clone_from(&known.groups);
+        }
         let listed = tolerate(&mut unread, self.list_groups(goal.owner(), observed, search).await)?;
         observed.groups_unread = listed.is_none();
         if let Some(known) = known {
@@ -136,7 +140,7 @@ impl Product for NlbProduct {
             // Nothing is known of the list.
             observed.unlisted.clear();
         }
-        let shows_all_made = listed.unwrap_or_default() && named.unwrap_or_default();
+        let shows_all_made = Some(listed.unwrap_or_default() && named.unwrap_or_default());
         if unread.is_empty() {
             // Groups that only listeners name have backends.
             unread = self.read_needs(goal, observed, search).await?;

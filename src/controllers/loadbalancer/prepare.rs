@@ -26,6 +26,7 @@ use crate::plan::loadbalancer::cloud::{CloudModel, Observed};
 use crate::plan::loadbalancer::goal::Goal;
 use crate::plan::loadbalancer::handling::{Handling, LoadBalancerKind};
 use crate::plan::loadbalancer::model::GroupRef;
+use crate::plan::loadbalancer::operation::Part;
 use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::loadbalancer::settings::ServiceSettings;
 use crate::plan::loadbalancer::steps::Plan;
@@ -184,8 +185,7 @@ impl<P: Product> Preparer<P> {
         let known = known.filter(|known| is_about::<P>(&goal, &known.observed) || (is_continued && is_gone(known)));
         let seen = match (depth, &known) {
             (Depth::Memory, Some(known)) => Some(self.recall(case, &goal, known, is_continued).await?),
-            (Depth::Edited, Some(known)) => self.reread(case, &goal, known).await?,
-            (Depth::Lists { groups }, Some(known)) => self.confirm(case, &goal, known, groups).await?,
+            (Depth::Edited | Depth::Lists { .. }, Some(known)) => self.confirm(case, &goal, known, depth).await?,
             _ => None,
         };
         let (mut sighting, mut plan) = match seen {
@@ -307,44 +307,35 @@ impl<P: Product> Preparer<P> {
         Ok((Sighting { observed, ..Sighting::remembered(known) }, plan))
     }
 
-    /// Reads everything that is cached again. `None` if that needs a search.
-    async fn reread(
-        &self,
-        case: &mut Case<P::Model>,
-        goal: &Goal<P::Model>,
-        known: &Known<P::Model>,
-    ) -> Result<Option<Seen<P>>, Halt> {
-        let read_at = Instant::now();
-        let read = self.product.reread(goal, &known.observed, &case.search(P::KIND, None)).await?;
-        let Some(observed) = read.filter(|observed| is_about::<P>(goal, observed)).map(Arc::new) else {
-            return Ok(None);
-        };
-        case.state.in_flight.creations.listed(&Inventory::of(&*observed));
-        let plan = self.diff(case, goal, &observed);
-        let (presence, unread) = (Presence::Present, Vec::new());
-        let sighting = Sighting { observed, read_at, groups_read_at: read_at, presence, is_thorough: true, unread };
-        Ok(Some((sighting, plan)))
-    }
-
-    /// Confirms the cached state by list pages. `None` if they show a difference: lists can be stale, so that only a full read
-    /// proves one.
+    /// Reads a known load balancer again: by list pages, or after an edit by its id and those of its server groups. `None` if
+    /// only a whole look tells: lists can be stale, so that they prove no difference.
     async fn confirm(
         &self,
         case: &mut Case<P::Model>,
         goal: &Goal<P::Model>,
         known: &Known<P::Model>,
-        groups: bool,
+        depth: Depth,
     ) -> Result<Option<Seen<P>>, Halt> {
         let read_at = Instant::now();
         let all_known = || self.states.known().0;
         let (facts, id) = (goal.facts(), known.observed.id().unwrap_or_default());
+        let is_edited = depth == Depth::Edited;
         // The load balancer of a user is in no list by our tag.
-        let due = if facts.named.is_none() { case.due_with(&all_known) } else { None };
+        let due = if facts.named.is_none() && !is_edited { case.due_with(&all_known) } else { None };
         let search = case.search(P::KIND, due);
-        let remembered = (!groups).then_some(&*known.observed);
+        let named_groups = known.observed.groups_by_name();
+        let remembered = match depth {
+            Depth::Lists { groups: true } => None,
+            Depth::Edited => Some(&named_groups),
+            _ => Some(&*known.observed),
+        };
         let looked = async {
             let mut observed = self.product.read(facts.owner, id, due).await?;
-            let completed = self.product.complete(goal, &mut observed, remembered, &search).await?;
+            let mut completed = self.product.complete(goal, &mut observed, remembered, &search).await?;
+            let lacks_list = is_edited && completed.shows_all_made.is_none();
+            if lacks_list && (observed.names_unknown_group() || goal.diff(&observed).touches(Part::Groups)) {
+                completed = self.product.complete(goal, &mut observed, None, &search).await?;
+            }
             Ok::<_, Fault>((observed, completed))
         };
         let (observed, completed) = match looked.await {
@@ -353,16 +344,22 @@ impl<P: Product> Preparer<P> {
             looked => looked?,
         };
         let plan = self.diff(case, goal, &observed);
-        if !completed.unread.is_empty() || !is_about::<P>(goal, &observed) || !plan.steps.is_empty() {
+        let is_proven = is_edited || plan.steps.is_empty();
+        if !completed.unread.is_empty() || !is_about::<P>(goal, &observed) || !is_proven {
             return Ok(None);
         }
-        if groups {
-            case.state.in_flight.creations.read_whole(&Inventory::of(&observed), completed.shows_all_made);
+        let (inventory, is_thorough) = (Inventory::of(&observed), depth != Depth::Lists { groups: false });
+        match completed.shows_all_made {
+            Some(shows_all_made) if is_thorough => {
+                case.state.in_flight.creations.read_whole(&inventory, shows_all_made);
+            }
+            _ if is_thorough => case.state.in_flight.creations.listed(&inventory),
+            _ => {}
         }
-        let groups_read_at = if groups { read_at } else { known.groups_read_at };
+        let groups_read_at = if is_thorough { read_at } else { known.groups_read_at };
         let observed = Arc::new(observed);
         let (presence, unread) = (Presence::Present, Vec::new());
-        let sighting = Sighting { observed, read_at, groups_read_at, presence, is_thorough: groups, unread };
+        let sighting = Sighting { observed, read_at, groups_read_at, presence, is_thorough, unread };
         Ok(Some((sighting, plan)))
     }
 
@@ -391,7 +388,7 @@ impl<P: Product> Preparer<P> {
                 let parts = "the server groups and listeners by which the Service was served";
                 return Err(stale_list(parts).into());
             }
-            case.state.in_flight.creations.read_whole(&Inventory::of(&observed), shows_all_made);
+            case.state.in_flight.creations.read_whole(&Inventory::of(&observed), shows_all_made.unwrap_or(true));
         } else if case.handling == Handling::Ensure && goal.facts().named.is_none() {
             self.product.place(goal, &self.views.nodes.store.all()).await?;
         }

@@ -82,17 +82,6 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         async { Ok(Settled::default()) }
     }
 
-    /// Reads a known load balancer again, by the ids of its parts: with fewer calls than a search. `None` if that is not
-    /// possible, because some part is gone.
-    fn reread(
-        &self,
-        _goal: &Goal<Self::Model>,
-        _known: &Observed<Self::Model>,
-        _search: &Search<'_>,
-    ) -> impl Future<Output = Result<Option<Observed<Self::Model>>, Fault>> + Send {
-        async { Ok(None) }
-    }
-
     /// Reads the parts again that a plan from cached state would change.
     fn refresh(
         &self,
@@ -319,8 +308,8 @@ pub(crate) struct Settled {
 /// The outcome of reading a whole load balancer.
 #[derive(Debug)]
 pub(crate) struct Completed {
-    /// Whether the lists showed everything that was made a short while ago.
-    pub(crate) shows_all_made: bool,
+    /// Whether the lists showed everything that was made a short while ago; `None` if server groups were not listed.
+    pub(crate) shows_all_made: Option<bool>,
     /// Reads that failed: what they would have shown is unknown, and the diff does not change it.
     pub(crate) unread: Vec<Fault>,
 }

@@ -106,6 +106,19 @@ impl<M: CloudModel> Observed<M> {
         Self { instance: Some(instance), ..Self::default() }
     }
 
+    /// Of what is there, only which server groups there are.
+    pub fn groups_by_name(&self) -> Self {
+        let unread = |group: &ObservedGroup| ObservedGroup { name: group.name.clone(), backends: None };
+        let groups = self.groups.iter().map(|(id, group)| (id.clone(), unread(group))).collect();
+        Self { groups, unlisted: self.unlisted.clone(), ..Self::default() }
+    }
+
+    /// Whether a listener sends traffic to a server group that is not known.
+    pub fn names_unknown_group(&self) -> bool {
+        let mut named = self.listeners.iter().flatten().map(|(_, listener)| &listener.group_id);
+        named.any(|id| !id.is_empty() && !self.groups.contains_key(id))
+    }
+
     /// What tells whose the load balancer is; `None` if there is none.
     pub fn tagged(&self) -> Option<TaggedInstance<'_>> {
         self.instance.as_ref().map(M::ObservedInstance::tagged)

@@ -9,7 +9,7 @@ use tracing::warn;
 use super::{ClbProduct, Goal};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::loadbalancer::creations::Made;
-use crate::controllers::loadbalancer::product::{Due, Search};
+use crate::controllers::loadbalancer::product::Due;
 use crate::controllers::loadbalancer::tolerance::tolerate;
 use crate::plan::clb::model::ListenerKey;
 use crate::plan::clb::needs::MissingReads;
@@ -17,7 +17,6 @@ use crate::plan::clb::observed::{
     AccessList, CertificateState, Observed, ObservedInstance, ObservedListener, PendingCharge,
 };
 use crate::plan::loadbalancer::model::ObservedGroup;
-use crate::plan::loadbalancer::operation::Part;
 use crate::plan::loadbalancer::ownership::Owner;
 
 impl ClbProduct {
@@ -44,49 +43,21 @@ impl ClbProduct {
         }
     }
 
-    /// Lists the server groups anew, without their backends. Those that were known before, or `made` a short while ago, and are
-    /// not listed are asked for one by one: a list can be stale. True if none of them is there.
+    /// Lists the server groups anew; the backends of known ones stay. Those that were known before, or `made` a short while ago,
+    /// and are not listed are asked for one by one: a list can be stale. True if none of them is there.
     pub(super) async fn list_groups(&self, observed: &mut Observed, made: &Made) -> Result<bool, Fault> {
         let Some(instance) = &observed.instance else { return Ok(true) };
         let groups = self.clb.describe_groups(&instance.id).await?;
+        let known = std::mem::take(&mut observed.groups);
+        let backends = |id: &String| known.get(id).and_then(|group| group.backends.clone());
         let listed =
-            groups.into_iter().map(|group| (group.id, ObservedGroup { name: group.name, backends: None })).collect();
-        let known = std::mem::replace(&mut observed.groups, listed);
+            groups.into_iter().map(|it| (it.id.clone(), ObservedGroup { name: it.name, backends: backends(&it.id) }));
+        observed.groups = listed.collect();
         observed.unlisted.clear();
         let recent =
             made.groups.iter().filter(|group| group.load_balancer == instance.id).map(|group| group.id.clone());
         let expected: BTreeSet<String> = known.into_iter().map(|(id, _)| id).chain(recent).collect();
         self.read_unlisted(observed, expected, made).await
-    }
-
-    /// Reads the instance, its listeners and the server groups that are known, and lists groups if any is to be made or
-    /// deleted.
-    pub(super) async fn read_by_id(
-        &self,
-        goal: &Goal,
-        known: &Observed,
-        search: &Search<'_>,
-    ) -> Result<Option<Observed>, Fault> {
-        let Some(id) = known.id() else { return Ok(None) };
-        let instance = Some(self.clb.describe_instance(id).await?);
-        let unread = |group: &ObservedGroup| ObservedGroup { name: group.name.clone(), backends: None };
-        let groups = known.groups.iter().map(|(id, group)| (id.clone(), unread(group))).collect();
-        let unlisted = known.unlisted.clone();
-        let mut observed = Observed { instance, groups, unlisted, ..Observed::default() };
-        let mut unread = self.read_needs(goal, &mut observed, None).await?;
-        let mut named = observed.listeners.iter().flatten().map(|(_, listener)| &listener.group_id);
-        if named.any(|id| !id.is_empty() && !observed.groups.contains_key(id)) {
-            return Ok(None);
-        }
-        if goal.diff(&observed).touches(Part::Groups) {
-            let read = observed.groups.clone();
-            self.list_groups(&mut observed, &search.made).await?;
-            for (id, group) in &mut observed.groups {
-                group.backends = read.get(id).and_then(|group| group.backends.clone());
-            }
-            unread.extend(self.read_needs(goal, &mut observed, None).await?);
-        }
-        unread.pop().map_or(Ok(Some(observed)), Err)
     }
 
     /// A list may lag behind what was `made` a short while ago; that it lacks another group is a doubt about the list.

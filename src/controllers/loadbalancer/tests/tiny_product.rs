@@ -280,7 +280,7 @@ impl Product for Tiny {
         _: Option<&Seen>,
         _: &Search<'_>,
     ) -> Result<Completed, Fault> {
-        Ok(Completed { shows_all_made: true, unread: Vec::new() })
+        Ok(Completed { shows_all_made: Some(true), unread: Vec::new() })
     }
 
     async fn settle(&self, seen: &mut Seen) -> Result<Settled, Fault> {
