@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn pitfall_31_hosts_inside_and_outside_of_a_vpc_follow_the_published_tables() {
+    fn hosts_inside_and_outside_of_a_vpc_follow_the_published_tables() {
         let cases = [
             (false, CloudProduct::Ecs, "cn-shanghai", "https://ecs.cn-shanghai.aliyuncs.com/"),
             (false, CloudProduct::Ecs, "cn-hangzhou", "https://ecs.cn-hangzhou.aliyuncs.com/"),

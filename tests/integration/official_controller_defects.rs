@@ -1,4 +1,4 @@
-//! Defects of the official controller, one test each; the numbers are those of a list of its defects.
+//! Defects of the official controller, one test each.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -130,7 +130,7 @@ pub(crate) fn nodes(port: u16) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d1_a_reused_ipv6_load_balancer_can_be_left() {
+async fn a_reused_ipv6_load_balancer_can_be_left() {
     let stand = Fixture::new().await;
     stand.world.testbed.cloud.edit(|cloud| {
         cloud.load_balancers.get_mut("lb-user-6").unwrap().ip_version = "ipv6".to_owned();
@@ -145,7 +145,7 @@ async fn d1_a_reused_ipv6_load_balancer_can_be_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d2_a_preserved_ipv6_load_balancer_can_be_left() {
+async fn a_preserved_ipv6_load_balancer_can_be_left() {
     let stand = Fixture::new().await;
     let id = stand.served("six", &[80], &[("ip-version", "ipv6"), ("preserve-lb-on-delete", "true")]).await;
     stand.delete("six");
@@ -154,7 +154,7 @@ async fn d2_a_preserved_ipv6_load_balancer_can_be_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d3_a_preserved_load_balancer_keeps_serving() {
+async fn a_preserved_load_balancer_keeps_serving() {
     let stand = Fixture::new().await;
     let id = stand.served("kept", &[80], &[("preserve-lb-on-delete", "true")]).await;
     let before = stand.lb(&id);
@@ -167,7 +167,7 @@ async fn d3_a_preserved_load_balancer_keeps_serving() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d4_d5_domain_certificates_are_changed_and_cleared() {
+async fn domain_certificates_are_changed_and_cleared() {
     let stand = Fixture::new().await;
     let https = [("protocol-port", "https:443"), ("cert-id", "cert-exam-1")];
     let annotations = [https[0], https[1], ("domain-extensions", "a.example.com:cert-exam-2")];
@@ -182,7 +182,7 @@ async fn d4_d5_domain_certificates_are_changed_and_cleared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d6_a_mistake_is_reported_and_removes_no_group() {
+async fn a_mistake_is_reported_and_removes_no_group() {
     let stand = Fixture::new().await;
     stand.served("web", &[80], &[("id", "lb-user-1")]).await;
     let group = format!("k8s/31080/web/{NAMESPACE}/cexam");
@@ -204,7 +204,7 @@ async fn d6_a_mistake_is_reported_and_removes_no_group() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d7_a_public_service_can_be_deleted_after_public_ones_are_switched_off() {
+async fn a_public_service_can_be_deleted_after_public_ones_are_switched_off() {
     let stand = Fixture::new().await;
     let id = stand.served("before", &[80], &[]).await;
     let config = std::fs::read_to_string(stand.world.config()).unwrap();
@@ -219,7 +219,7 @@ async fn d7_a_public_service_can_be_deleted_after_public_ones_are_switched_off()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d8_a_backend_of_a_user_stays_the_users() {
+async fn a_backend_of_a_user_stays_the_users() {
     let stand = Fixture::new().await;
     let by_hand = Backend {
         server_id: "i-d-1".to_owned(),
@@ -249,7 +249,7 @@ async fn d8_a_backend_of_a_user_stays_the_users() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d9_backends_follow_to_another_group_and_two_ports_share_one() {
+async fn backends_follow_to_another_group_and_two_ports_share_one() {
     let stand = Fixture::new().await;
     stand.world.testbed.cloud.edit(|cloud| {
         let lb = cloud.load_balancers.get_mut("lb-user-3").unwrap();
@@ -270,7 +270,7 @@ async fn d9_backends_follow_to_another_group_and_two_ports_share_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d10_a_vswitch_needs_no_zone() {
+async fn a_vswitch_needs_no_zone() {
     let (world, ccm) = open_with(|config| config.replace("cn-hangzhou-i:vsw-exam-i", "vsw-exam-i")).await;
     let stand = Fixture { world, ccm };
     let id = stand.served("inside", &[80], &[("address-type", "intranet")]).await;
@@ -278,7 +278,7 @@ async fn d10_a_vswitch_needs_no_zone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d11_failures_are_counted() {
+async fn failures_are_counted() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let port = free_port();
     let (world, ccm) = open_with(|config| config.replace("port = 0", &format!("port = {port}"))).await;
@@ -298,7 +298,7 @@ async fn d11_failures_are_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d12_a_service_given_to_another_controller_keeps_its_load_balancer_until_it_is_deleted() {
+async fn a_service_given_to_another_controller_keeps_its_load_balancer_until_it_is_deleted() {
     let mut stand = Fixture::new().await;
     let id = stand.served("web", &[80], &[]).await;
     let (before, ingress) = (stand.lb(&id), stand.service("web")["status"].clone());
@@ -322,7 +322,7 @@ async fn d12_a_service_given_to_another_controller_keeps_its_load_balancer_until
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d13_a_service_is_not_let_go_before_its_status_is_cleared() {
+async fn a_service_is_not_let_go_before_its_status_is_cleared() {
     let stand = Fixture::new().await;
     stand.served("web", &[80], &[]).await;
     let refusal = Failure::internal_error();
@@ -336,7 +336,7 @@ async fn d13_a_service_is_not_let_go_before_its_status_is_cleared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d14_nothing_is_untagged_where_no_tag_is_ours() {
+async fn nothing_is_untagged_where_no_tag_is_ours() {
     let stand = Fixture::new().await;
     let id = stand.served("kept", &[80], &[("preserve-lb-on-delete", "true")]).await;
     stand.world.testbed.cloud.edit(|cloud| cloud.load_balancers.get_mut(&id).unwrap().tags.clear());
@@ -347,7 +347,7 @@ async fn d14_nothing_is_untagged_where_no_tag_is_ours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d15_taking_the_certificate_annotation_away_keeps_the_certificate() {
+async fn taking_the_certificate_annotation_away_keeps_the_certificate() {
     let stand = Fixture::new().await;
     let id = stand.served("tls", &[443], &[("protocol-port", "https:443"), ("cert-id", "cert-exam-1")]).await;
     stand.annotate("tls", &[("cert-id", None), ("scheduler", Some("wrr"))]);

@@ -1,5 +1,5 @@
-//! Pitfalls of the design and of the cloud for users of the official controller, with their numbers in its list,
-//! as far as they need both worlds. The others are in `plan::clb::tests::pitfalls`.
+//! Pitfalls of the design and of the cloud for users of the official controller, as far as
+//! they need both worlds. The others are in `plan::clb::tests::pitfalls`.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -35,7 +35,7 @@ fn attach(stand: &Fixture, addresses: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_1_a_cluster_has_an_id_of_its_own() {
+async fn a_cluster_has_an_id_of_its_own() {
     let stand = Fixture::new().await;
     let mut listener = Listener::running(&format!("k8s/80/web/{NAMESPACE}/cother"), "rsp-own-2");
     listener.status = "stopped".to_owned();
@@ -56,7 +56,7 @@ async fn pitfall_1_a_cluster_has_an_id_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_2_a_port_that_another_service_holds_is_not_taken() {
+async fn a_port_that_another_service_holds_is_not_taken() {
     let stand = Fixture::new().await;
     let shared = [("id", "lb-user-2"), ("force-override-listeners", "true")];
     stand.served("first", &[80], &shared).await;
@@ -73,7 +73,7 @@ async fn pitfall_2_a_port_that_another_service_holds_is_not_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_7_backends_are_exchanged_where_there_is_no_room_for_both() {
+async fn backends_are_exchanged_where_there_is_no_room_for_both() {
     let stand = Fixture::new().await;
     stand.world.testbed.cloud.edit(|cloud| cloud.limits.backends = 6);
     stand.make("web", &[80], &[ENI]);
@@ -97,7 +97,7 @@ async fn pitfall_7_backends_are_exchanged_where_there_is_no_room_for_both() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_8_a_quota_is_named_and_holds_up_only_what_is_beyond_it() {
+async fn a_quota_is_named_and_holds_up_only_what_is_beyond_it() {
     let stand = Fixture::new().await;
     stand.world.testbed.cloud.edit(|cloud| cloud.limits.listeners = 1);
     stand.make("web", &[80, 81], &[]);
@@ -149,7 +149,7 @@ async fn a_concurrent_deletion_counts_as_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_9_a_listener_of_a_user_that_holds_a_group_is_named() {
+async fn a_listener_of_a_user_that_holds_a_group_is_named() {
     let stand = Fixture::new().await;
     stand.served("web", &[80], &[("id", "lb-user-1")]).await;
     let id = stand.world.testbed.cloud.look(|cloud| {
@@ -172,7 +172,7 @@ async fn pitfall_9_a_listener_of_a_user_that_holds_a_group_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_10_a_load_balancer_that_takes_no_pods_says_so() {
+async fn a_load_balancer_that_takes_no_pods_says_so() {
     let stand = Fixture::new().await;
     stand.world.testbed.cloud.edit(|cloud| {
         let lb = cloud.load_balancers.get_mut("lb-user-5").unwrap();
@@ -185,7 +185,7 @@ async fn pitfall_10_a_load_balancer_that_takes_no_pods_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_11_a_node_that_is_about_to_go_leaves_at_once() {
+async fn a_node_that_is_about_to_go_leaves_at_once() {
     let stand = Fixture::new().await;
     let id = stand.served("web", &[80], &[]).await;
     let taint = json!({"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}});
@@ -197,7 +197,7 @@ async fn pitfall_11_a_node_that_is_about_to_go_leaves_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_19_a_stated_zone_is_kept_and_its_lack_is_reported() {
+async fn a_stated_zone_is_kept_and_its_lack_is_reported() {
     let stand = Fixture::new().await;
     stand.world.testbed.cloud.edit(|cloud| cloud.sold_out_zones.extend(["cn-hangzhou-j".to_owned()]));
     stand.make("web", &[80], &[("master-zoneid", "cn-hangzhou-j")]);
@@ -209,7 +209,7 @@ async fn pitfall_19_a_stated_zone_is_kept_and_its_lack_is_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_20_another_vswitch_is_the_same_creation() {
+async fn another_vswitch_is_the_same_creation() {
     let world = World::new(&["service"], "").await;
     let node = world.testbed.join(1);
     world.testbed.cloud.faults().script("CreateLoadBalancer", Fault::code("VSwitchAvailableIpNotExist"));
@@ -227,7 +227,7 @@ async fn pitfall_20_another_vswitch_is_the_same_creation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_25_traffic_from_inside_goes_where_it_must() {
+async fn traffic_from_inside_goes_where_it_must() {
     let stand = Fixture::new().await;
     stand.served("web", &[80], &[("proxy-protocol", "on")]).await;
     let ingress = || stand.service("web")["status"]["loadBalancer"]["ingress"].clone();
@@ -240,7 +240,7 @@ async fn pitfall_25_traffic_from_inside_goes_where_it_must() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_26_a_charge_that_changes_at_midnight_is_asked_for_once() {
+async fn a_charge_that_changes_at_midnight_is_asked_for_once() {
     let mut stand = Fixture::new().await;
     let by_spec = ("instance-charge-type", "PayBySpec");
     let id = stand.served("web", &[80], &[by_spec, ("charge-type", "paybybandwidth"), ("bandwidth", "50")]).await;
@@ -260,7 +260,7 @@ async fn pitfall_26_a_charge_that_changes_at_midnight_is_asked_for_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_28_a_load_balancer_of_the_same_name_in_another_cluster_is_not_taken() {
+async fn a_load_balancer_of_the_same_name_in_another_cluster_is_not_taken() {
     let stand = Fixture::new().await;
     let id = stand.served("web", &[80], &[]).await;
     // Its mark, and the tag of another cluster.
@@ -300,7 +300,7 @@ async fn two_load_balancers_with_the_mark_of_one_service_are_named_and_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_29_a_service_that_no_longer_names_its_load_balancer_gets_an_event_and_can_leave() {
+async fn a_service_that_no_longer_names_its_load_balancer_gets_an_event_and_can_leave() {
     let stand = Fixture::new().await;
     stand.served("web", &[80], &[("id", "lb-user-1")]).await;
     stand.annotate("web", &[("id", None)]);
@@ -312,7 +312,7 @@ async fn pitfall_29_a_service_that_no_longer_names_its_load_balancer_gets_an_eve
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_30_a_load_balancer_of_ours_is_not_reused_by_its_own_service_and_not_lost() {
+async fn a_load_balancer_of_ours_is_not_reused_by_its_own_service_and_not_lost() {
     let stand = Fixture::new().await;
     let id = stand.served("web", &[80], &[]).await;
     let before = stand.lb(&id);

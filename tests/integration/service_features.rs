@@ -84,7 +84,7 @@ pub(crate) fn pod_endpoint(last: u8, name: &str) -> Endpoint {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_6_gated_pods_are_registered_reported_and_leave_gracefully() {
+async fn gated_pods_are_registered_reported_and_leave_gracefully() {
     let world = World::new(SERVICE, "").await;
     let cluster = &world.testbed.cluster;
     world.testbed.join(1);
@@ -158,7 +158,7 @@ async fn a_pod_that_comes_back_under_its_name_with_a_gate_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pitfall_16_source_ranges_affinity_and_health_checks_reach_the_listeners() {
+async fn source_ranges_affinity_and_health_checks_reach_the_listeners() {
     let world = World::new(SERVICE, "\n[service]\nlocal_health_check = true\n").await;
     let nodes = [world.testbed.join(1)];
     world.testbed.expose("web", &[80], &[&nodes[0]], &[]);

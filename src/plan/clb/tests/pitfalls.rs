@@ -1,5 +1,5 @@
-//! Pitfalls of the design and of the cloud for users of the official controller, with their numbers in its
-//! list, as far as planning decides. Those that need both worlds are among the integration tests.
+//! Pitfalls of the design and of the cloud for users of the official controller, as far as planning
+//! decides. Those that need both worlds are among the integration tests.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ fn told(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn pitfall_3_a_protocol_by_number_counts_for_the_port_that_it_fits() {
+fn a_protocol_by_number_counts_for_the_port_that_it_fits() {
     let ports = [port(53, "TCP", 5353, 30053), port(53, "UDP", 5353, 30053)];
     let listeners = |list: &[(&str, &str)]| {
         World::new(list).ports(&ports).desired().listeners.keys().map(ToString::to_string).collect::<Vec<_>>()
@@ -34,7 +34,7 @@ fn pitfall_3_a_protocol_by_number_counts_for_the_port_that_it_fits() {
 }
 
 #[test]
-fn pitfall_4_a_listener_is_away_for_no_longer_than_it_takes_to_make_it_again() {
+fn a_listener_is_away_for_no_longer_than_it_takes_to_make_it_again() {
     let mut cloud = World::new(&[]).served();
     let plan = World::new(&[("protocol-port", "http:80")]).bring(&mut cloud);
     let kinds: Vec<_> = plan
@@ -52,7 +52,7 @@ fn pitfall_4_a_listener_is_away_for_no_longer_than_it_takes_to_make_it_again() {
 }
 
 #[test]
-fn pitfall_5_weights_need_a_scheduler_that_reads_them() {
+fn weights_need_a_scheduler_that_reads_them() {
     let mut world = World::new(&[]).ports(&[port(80, "TCP", 8080, 30080), port(81, "TCP", 8080, 30081)]);
     world.service.local_traffic = true;
     let scheduler =
@@ -69,7 +69,7 @@ fn pitfall_5_weights_need_a_scheduler_that_reads_them() {
 }
 
 #[test]
-fn pitfall_9_a_group_that_a_listener_of_the_user_needs_is_named_with_it() {
+fn a_group_that_a_listener_of_the_user_needs_is_named_with_it() {
     let world = World::new(&[("id", "lb-user"), ("force-override-listeners", "true")]);
     let mut cloud = Cloud::of_user();
     world.bring(&mut cloud);
@@ -84,7 +84,7 @@ fn pitfall_9_a_group_that_a_listener_of_the_user_needs_is_named_with_it() {
 }
 
 #[test]
-fn pitfall_12_masters_are_left_out_by_the_standard_label_or_by_a_switch() {
+fn masters_are_left_out_by_the_standard_label_or_by_a_switch() {
     let servers = |label: &str, switch: bool| {
         let mut world = World::new(&[]);
         world.settings.service.exclude_masters = switch;
@@ -103,7 +103,7 @@ fn pitfall_12_masters_are_left_out_by_the_standard_label_or_by_a_switch() {
 }
 
 #[test]
-fn pitfall_13_a_node_without_provider_id_is_told_and_the_others_serve() {
+fn a_node_without_provider_id_is_told_and_the_others_serve() {
     let mut world = World::new(&[]);
     world.nodes[0] = edited(&world.nodes[0], |node| node.provider_id.clear());
     let desired = world.desired();
@@ -112,7 +112,7 @@ fn pitfall_13_a_node_without_provider_id_is_told_and_the_others_serve() {
 }
 
 #[test]
-fn pitfall_14_a_virtual_node_needs_no_label_to_be_left_out() {
+fn a_virtual_node_needs_no_label_to_be_left_out() {
     let mut world = World::new(&[]);
     world.nodes[0] = edited(&world.nodes[0], |node| {
         node.labels.insert("type".into(), "virtual-kubelet".into());
@@ -126,7 +126,7 @@ fn pitfall_14_a_virtual_node_needs_no_label_to_be_left_out() {
 }
 
 #[test]
-fn pitfall_15_no_node_ports_are_needed_where_pods_are_attached_and_told_where_they_are() {
+fn no_node_ports_are_needed_where_pods_are_attached_and_told_where_they_are() {
     let world = |list: &[(&str, &str)]| World::new(list).ports(&[port(80, "TCP", 8080, 0)]);
     assert_eq!(world(&[ENI]).desired().groups.keys().collect::<Vec<_>>(), ["k8s/8080/web/default/c1"]);
     let problem = world(&[]).desire().unwrap_err().remove(0);
@@ -134,7 +134,7 @@ fn pitfall_15_no_node_ports_are_needed_where_pods_are_attached_and_told_where_th
 }
 
 #[test]
-fn pitfall_17_incomplete_sticky_sessions_are_told_before_any_call() {
+fn incomplete_sticky_sessions_are_told_before_any_call() {
     let http = ("protocol-port", "http:80");
     for (more, lacking) in [
         (vec![], "sticky-session-type"),
@@ -148,14 +148,14 @@ fn pitfall_17_incomplete_sticky_sessions_are_told_before_any_call() {
 }
 
 #[test]
-fn pitfall_18_headers_are_no_proxy_protocol_and_settings_without_effect_are_told() {
+fn headers_are_no_proxy_protocol_and_settings_without_effect_are_told() {
     let header = told(&World::new(&[("xforwardedfor-proto", "on")]));
     assert!(header.len() == 1 && header[0].contains("no listener is http or https"), "{header:?}");
     assert_eq!(told(&World::new(&[("proxy-protocol", "on")])), Vec::<String>::new());
 }
 
 #[test]
-fn pitfall_21_all_access_lists_survive_a_change_of_something_else() {
+fn all_access_lists_survive_a_change_of_something_else() {
     let mut cloud = World::new(&[]).served();
     let fields = &mut cloud.listener(80, Protocol::Tcp).fields;
     for (field, value) in
@@ -170,7 +170,7 @@ fn pitfall_21_all_access_lists_survive_a_change_of_something_else() {
 }
 
 #[test]
-fn pitfall_22_the_longest_names_fit_and_stay_apart() {
+fn the_longest_names_fit_and_stay_apart() {
     let owner = |service: &str| {
         let mut world = World::new(&[]);
         world.service.key.name = service.to_owned();
@@ -187,7 +187,7 @@ fn pitfall_22_the_longest_names_fit_and_stay_apart() {
 }
 
 #[test]
-fn pitfall_23_endpoints_by_hand_are_told_what_they_lack() {
+fn endpoints_by_hand_are_told_what_they_lack() {
     let mut local = World::new(&[]);
     local.service.local_traffic = true;
     local.endpoints.endpoints[2].node = None;
@@ -200,7 +200,7 @@ fn pitfall_23_endpoints_by_hand_are_told_what_they_lack() {
 }
 
 #[test]
-fn pitfall_24_named_target_ports_may_differ_from_pod_to_pod() {
+fn named_target_ports_may_differ_from_pod_to_pod() {
     let mut world = World::new(&[ENI]);
     world.service.ports[0].target_port = TargetPort::Name("http".to_owned());
     let numbers = [8081, 8082, 8083];
@@ -212,7 +212,7 @@ fn pitfall_24_named_target_ports_may_differ_from_pod_to_pod() {
 }
 
 #[test]
-fn pitfall_26_a_charge_that_changes_at_midnight_is_waited_for() {
+fn a_charge_that_changes_at_midnight_is_waited_for() {
     let by_bandwidth = [("instance-charge-type", "PayBySpec"), ("charge-type", "paybybandwidth"), ("bandwidth", "50")];
     let by_traffic = World::new(&[("instance-charge-type", "PayBySpec"), ("charge-type", "paybytraffic")]);
     let mut cloud = World::new(&by_bandwidth).served();
@@ -227,7 +227,7 @@ fn pitfall_26_a_charge_that_changes_at_midnight_is_waited_for() {
 }
 
 #[test]
-fn pitfall_27_a_specification_without_effect_is_told() {
+fn a_specification_without_effect_is_told() {
     let alone = World::new(&[("spec", "slb.s2.small")]);
     let warnings = told(&alone);
     assert!(warnings.len() == 1 && warnings[0].contains("charged by `PayByCLCU`"), "{warnings:?}");
@@ -241,7 +241,7 @@ fn pitfall_27_a_specification_without_effect_is_told() {
 }
 
 #[test]
-fn pitfall_32_listeners_of_very_old_releases_are_known_by_where_they_lead() {
+fn listeners_of_very_old_releases_are_known_by_where_they_lead() {
     let world = World::new(&[]);
     let mut cloud = world.served();
     cloud.listener(80, Protocol::Tcp).description = "tcp_80".to_owned();
@@ -252,7 +252,7 @@ fn pitfall_32_listeners_of_very_old_releases_are_known_by_where_they_lead() {
 }
 
 #[test]
-fn pitfall_33_two_services_share_pods_and_nothing_else() {
+fn two_services_share_pods_and_nothing_else() {
     let one = World::new(&[]);
     let mut other = World::new(&[("address-type", "intranet")]);
     other.service.uid = "00000000-c2ae-4642-b033-5607860aef6a".to_owned();
