@@ -18,6 +18,12 @@ pub fn now() -> Timestamp {
         .unwrap_or(Timestamp::MAX)
 }
 
+/// A time in whole seconds: old API servers parse no others.
+#[must_use]
+pub fn seconds(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
 /// How long this machine has been suspended since it was started: time that passed for everything else, and that the
 /// monotonic clock leaves out.
 #[must_use]

@@ -3,6 +3,9 @@
 //! What is absent, null or `""` is empty. Anything else that does not fit is a [`Mismatch`]: a read is repeated, and the fate of
 //! a write is unknown.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 use litemap::LiteMap;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -32,7 +35,13 @@ impl<'a> Fields<'a> {
         scalar(self.value(name)).ok_or_else(|| self.mismatch(name, "text"))
     }
 
-    /// The same; `None` for what is empty, and for what is no text.
+    /// The id of an object, which every answer about the object has.
+    pub(super) fn id(self, name: &str) -> Result<String, Mismatch> {
+        let id = Some(self.text(name)?).filter(|id| !id.is_empty());
+        id.ok_or_else(|| Mismatch(format!("{name}: expected an id, found nothing")))
+    }
+
+    /// Text, number or truth value, as text; `None` for what is empty, and for what is no text.
     pub(super) fn some_text(self, name: &str) -> Option<String> {
         scalar(self.value(name)).filter(|text| !text.is_empty())
     }
@@ -125,6 +134,11 @@ impl<'a> Fields<'a> {
         };
         Mismatch(format!("{name}: expected {expected}, found {found}"))
     }
+}
+
+/// A block of addresses, or a single address.
+pub(super) fn block(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| text.parse().ok().map(|address: IpAddr| address.into()))
 }
 
 /// A scalar as text; `None` for lists and objects.

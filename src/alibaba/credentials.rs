@@ -19,7 +19,7 @@ use super::endpoints::{self, CloudProduct};
 use super::fault::{Fault, FaultKind};
 use super::metadata::{Metadata, MetadataError};
 use super::rpc::{CallSettings, RpcClient};
-use super::signing::{KeyPair, Params};
+use super::signing::Params;
 use super::sts::{Sts, TemporaryKey};
 use crate::config::checked::{AccessKey, Credentials, Endpoints};
 use crate::config::secret::Secret;
@@ -112,7 +112,7 @@ pub(super) struct CredentialIssuers<'a> {
 pub(super) struct CredentialProvider {
     config: Credentials,
     state: Mutex<ProviderState>,
-    /// CachedKey while renewing: one at a time.
+    /// Held while renewing: one at a time.
     renewing: tokio::sync::Mutex<()>,
 }
 
@@ -126,7 +126,7 @@ struct ProviderState {
 
 #[derive(Clone, Debug)]
 struct CachedKey {
-    key: Arc<KeyPair>,
+    key: Arc<AccessKey>,
     /// `None` for keys without an end.
     until: Option<Instant>,
     renew_at: Option<Instant>,
@@ -145,9 +145,7 @@ impl CachedKey {
 impl CredentialProvider {
     pub(super) fn new(config: Credentials) -> Self {
         let cached = match &config {
-            Credentials::AccessKey(key) => {
-                Some(CachedKey { key: Arc::new(key_pair(key)), until: None, renew_at: None })
-            }
+            Credentials::AccessKey(key) => Some(CachedKey { key: Arc::new(key.clone()), until: None, renew_at: None }),
             _ => None,
         };
         Self {
@@ -186,7 +184,7 @@ impl CredentialProvider {
     }
 
     /// Keys that are valid now.
-    pub(super) async fn key(&self, issuers: &CredentialIssuers<'_>) -> Result<Arc<KeyPair>, CredentialError> {
+    pub(super) async fn key(&self, issuers: &CredentialIssuers<'_>) -> Result<Arc<AccessKey>, CredentialError> {
         let asked_at = Instant::now();
         let cached = self.cached();
         match cached {
@@ -216,7 +214,7 @@ impl CredentialProvider {
     }
 
     /// Other keys than `refused`, which the cloud did not take; `None` if there are none.
-    pub(super) async fn replace(&self, refused: &KeyPair, issuers: &CredentialIssuers<'_>) -> Option<Arc<KeyPair>> {
+    pub(super) async fn replace(&self, refused: &AccessKey, issuers: &CredentialIssuers<'_>) -> Option<Arc<AccessKey>> {
         if matches!(self.config, Credentials::AccessKey(_)) {
             return None;
         }
@@ -275,7 +273,7 @@ impl CredentialProvider {
             Credentials::Unusable(why) => Err(CredentialError::Configured(why.clone())),
             Credentials::AssumeRole { source, role_arn, session_name, duration, external_id } => {
                 let params = role(role_arn, session_name, *duration).maybe("ExternalId", external_id.as_ref());
-                let issued = issuers.sts()?.assume(ASSUME_ROLE, params, Some(&key_pair(source))).await;
+                let issued = issuers.sts()?.assume(ASSUME_ROLE, params, Some(source)).await;
                 issued.map_err(|fault| CredentialError::Role { role_arn: role_arn.clone(), fault: Box::new(fault) })
             }
             Credentials::Oidc { role_arn, provider_arn, token_file, session_name, duration } => {
@@ -316,10 +314,6 @@ fn role(role_arn: &str, session_name: &str, duration: Duration) -> Params {
         .with("RoleArn", role_arn)
         .with("RoleSessionName", session_name)
         .with("DurationSeconds", duration.as_secs())
-}
-
-fn key_pair(key: &AccessKey) -> KeyPair {
-    KeyPair { id: key.id.clone(), secret: key.secret.clone(), token: key.token.clone() }
 }
 
 async fn read_token(path: &Path) -> Result<Secret, CredentialError> {

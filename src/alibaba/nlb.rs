@@ -24,7 +24,7 @@ use super::request::Request;
 use crate::plan::loadbalancer::cloud::Answer;
 
 /// Entries in one page.
-const PAGE: u32 = 100;
+const PAGE: usize = 100;
 
 /// Ids or names in one list call, and jobs in one call.
 const CHUNK: usize = 20;

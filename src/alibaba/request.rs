@@ -182,46 +182,43 @@ impl<'a> Request<'a> {
 
     /// Reads a list whose pages name the next one.
     pub(super) async fn by_token<T>(self, list: &str, item: Decoder<T>) -> Result<Vec<T>, Fault> {
-        let (mut all, mut token) = (Vec::new(), String::new());
-        for _ in 0..MOST_PAGES {
-            let answer = self.clone().with("NextToken", &token).send().await?;
-            let (entries, next) = answer.decode(|body| Ok((body.list(list, item)?, body.text("NextToken")?)))?;
-            all.extend(entries);
-            if next.is_empty() {
-                return Ok(all);
-            }
-            // A page that names itself as the next one would be read for ever.
-            if next == token || all.len() > MOST_ENTRIES {
-                break;
-            }
-            token = next;
-        }
-        Err(endless(self.action))
+        let action = self.action;
+        self.pages(list, item, (MOST_PAGES, MOST_ENTRIES)).await?.ok_or_else(|| endless(action))
     }
 
     /// The same with pages of `size` entries; `None` if there are more than `most_pages` of them.
     pub(super) async fn by_token_within<T>(
         self,
         list: &str,
-        size: u32,
+        size: usize,
         item: Decoder<T>,
         most_pages: usize,
     ) -> Result<Option<Vec<T>>, Fault> {
-        let most = i64::from(size).saturating_mul(i64::try_from(most_pages).unwrap_or(i64::MAX));
+        self.with("MaxResults", size).pages(list, item, (most_pages, size.saturating_mul(most_pages))).await
+    }
+
+    /// `None` if there are more pages or entries than this.
+    async fn pages<T>(
+        self,
+        list: &str,
+        item: Decoder<T>,
+        (most_pages, most): (usize, usize),
+    ) -> Result<Option<Vec<T>>, Fault> {
         let (mut all, mut token) = (Vec::new(), String::new());
-        let request = self.with("MaxResults", size);
         for _ in 0..most_pages {
-            let answer = request.clone().with("NextToken", &token).send().await?;
+            let answer = self.clone().with("NextToken", &token).send().await?;
             let (total, entries, next) = answer
                 .decode(|body| Ok((body.number("TotalCount")?, body.list(list, item)?, body.text("NextToken")?)))?;
-            if total > most {
-                return Ok(None);
-            }
             all.extend(entries);
-            token = next;
-            if token.is_empty() {
+            let is_too_long = usize::try_from(total).is_ok_and(|total| total > most) || all.len() > most;
+            // A page that names itself as the next one would be read for ever.
+            if is_too_long || (!next.is_empty() && next == token) {
+                break;
+            }
+            if next.is_empty() {
                 return Ok(Some(all));
             }
+            token = next;
         }
         Ok(None)
     }

@@ -25,8 +25,10 @@ use super::answer::{Fields, Mismatch};
 use super::errors::{self, DRY_RUN_PASSED};
 use super::fault::{Fault, FaultKind};
 use super::rate_limit::{Limited, Priority, QuotaShare, RateLimiter, Ticket};
-use super::signing::{KeyPair, Params};
+use super::signing::Params;
 use super::transport::{Transport, TransportError};
+use crate::clock;
+use crate::config::checked::AccessKey;
 use crate::fence::Permit;
 use crate::telemetry::activity::{self, EndedCall};
 use crate::telemetry::metrics;
@@ -62,7 +64,7 @@ pub(super) struct RpcCall<'a> {
     pub(super) action: &'static Action,
     pub(super) url: &'a str,
     pub(super) params: Params,
-    pub(super) key: Option<&'a KeyPair>,
+    pub(super) key: Option<&'a AccessKey>,
     pub(super) permit: Option<&'a Permit>,
     pub(super) priority: &'a Priority,
     /// When it is cancelled, no call waits any longer.
@@ -165,7 +167,7 @@ impl RpcClient {
     /// The time as the server sees it, as far as it is known.
     pub(super) fn now(&self) -> Timestamp {
         let offset = SignedDuration::from_secs(self.clock_offset.load(Ordering::Relaxed));
-        let now = crate::clock::now();
+        let now = clock::now();
         now.checked_add(offset).unwrap_or(now)
     }
 
@@ -193,7 +195,7 @@ impl RpcClient {
             let code = fault.code.as_str();
             if code.eq_ignore_ascii_case(CLOCK_IS_WRONG) && !clock_corrected {
                 let Some(server_time) = server_time else { return Err(*fault) };
-                let offset = server_time.duration_since(crate::clock::now()).as_secs();
+                let offset = server_time.duration_since(clock::now()).as_secs();
                 span.in_scope(|| {
                     tracing::warn!(
                         code = "ACCM0742",
@@ -266,10 +268,10 @@ impl RpcClient {
             .with("Action", action.name)
             .with("Version", action.product.version())
             .with("Format", "JSON")
-            .with("Timestamp", self.now().strftime("%Y-%m-%dT%H:%M:%SZ"));
+            .with("Timestamp", clock::seconds(self.now()));
         let body = match key {
             None => params.canonical(),
-            Some(KeyPair { id, secret, token }) => params
+            Some(AccessKey { id, secret, token }) => params
                 .with("AccessKeyId", id)
                 .maybe("SecurityToken", token.as_ref().map(|token| token.expose().to_owned()))
                 .with("SignatureMethod", "HMAC-SHA1")

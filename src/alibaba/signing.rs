@@ -14,17 +14,6 @@ use crate::config::secret::Secret;
 /// What stays as it is in names and values (RFC 3986).
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// A key pair, and the token that belongs to it if it is temporary.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KeyPair {
-    /// `LTAI...` or `STS....`
-    pub(super) id: String,
-    /// Key of the signature.
-    pub(super) secret: Secret,
-    /// Sent along with temporary keys.
-    pub(super) token: Option<Secret>,
-}
-
 /// Parameters of a request. Empty values are dropped, as the vendor's own clients do.
 #[derive(Clone, Default)]
 pub(super) struct Params(Vec<(Cow<'static, str>, String)>);

@@ -11,7 +11,8 @@ use super::answer::{Fields, Mismatch};
 use super::fault::Fault;
 use super::rate_limit::Priority;
 use super::rpc::{CallSettings, RpcCall, RpcClient};
-use super::signing::{KeyPair, Params};
+use super::signing::Params;
+use crate::config::checked::AccessKey;
 use crate::config::secret::Secret;
 
 /// The service itself gives up after ten seconds.
@@ -20,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Keys that end.
 #[derive(Clone, Debug)]
 pub(super) struct TemporaryKey {
-    pub(super) key: KeyPair,
+    pub(super) key: AccessKey,
     pub(super) expires: Timestamp,
 }
 
@@ -32,7 +33,7 @@ impl TemporaryKey {
         let token = fields.text("SecurityToken")?;
         let complete = ![&id, &secret, &token].iter().any(|text| text.is_empty());
         let expires = fields.text("Expiration")?.parse().ok().filter(|_| complete);
-        let key = KeyPair { id, secret: Secret::new(secret), token: Some(Secret::new(token)) };
+        let key = AccessKey { id, secret: Secret::new(secret), token: Some(Secret::new(token)) };
         Ok(expires.map(|expires| Self { key, expires }))
     }
 }
@@ -51,7 +52,7 @@ impl Sts<'_> {
         &self,
         action: ReadAction,
         params: Params,
-        key: Option<&KeyPair>,
+        key: Option<&AccessKey>,
     ) -> Result<TemporaryKey, Fault> {
         let settings = CallSettings { timeout: self.settings.timeout.min(TIMEOUT), ..self.settings.clone() };
         let (permit, priority, stop) = (None, &Priority::default(), &CancellationToken::new());

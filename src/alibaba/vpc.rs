@@ -1,7 +1,6 @@
 //! VPC (version 2016-04-28): route tables, route entries, vSwitches, EIPs.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use futures::future::try_join_all;
 use ipnet::IpNet;
@@ -10,7 +9,7 @@ use super::actions::{
     Action, CREATE_ROUTE_ENTRIES, DELETE_ROUTE_ENTRIES, DESCRIBE_EIPS, DESCRIBE_ROUTE_ENTRIES, DESCRIBE_ROUTE_TABLES,
     DESCRIBE_VPC, DESCRIBE_VSWITCHES, WriteAction,
 };
-use super::answer::{Fields, Mismatch};
+use super::answer::{Fields, Mismatch, block};
 use super::client::SigningClient;
 use super::errors;
 use super::fault::{Fault, FaultKind};
@@ -269,8 +268,7 @@ fn item_faults(action: &Action, items: &[RouteItem], failures: &[RouteFailure]) 
 
 /// A range in its normal form; a bare address is a range of one.
 fn parse_cidr(text: &str) -> Option<IpNet> {
-    let text = text.trim();
-    text.parse().ok().or_else(|| text.parse().ok().map(|address: IpAddr| IpNet::from(address))).map(|net| net.trunc())
+    block(text.trim()).map(|net| net.trunc())
 }
 
 fn route_table(body: Fields<'_>) -> Result<RouteTable, Mismatch> {

@@ -1,7 +1,5 @@
 //! Access control lists.
 
-use std::net::IpAddr;
-
 use ipnet::IpNet;
 use serde_json::json;
 
@@ -10,7 +8,7 @@ use crate::alibaba::actions::{
     ADD_ACCESS_ENTRIES, CREATE_ACCESS_LIST, DELETE_ACCESS_LIST, DESCRIBE_ACCESS_LIST, DESCRIBE_ACCESS_LISTS,
     REMOVE_ACCESS_ENTRIES, WriteAction,
 };
-use crate::alibaba::answer::{Fields, Mismatch};
+use crate::alibaba::answer::{Fields, Mismatch, block};
 use crate::alibaba::fault::Fault;
 use crate::fence::Permit;
 use crate::plan::clb::model::{CreateAccessList, ListenerKey, Protocol};
@@ -98,9 +96,4 @@ fn listener(body: Fields<'_>) -> Result<Option<(String, ListenerKey)>, Mismatch>
     let port = u16::try_from(body.number("ListenerPort")?).ok();
     let key = port.zip(Protocol::parse(&body.text("Protocol")?)).map(|(port, protocol)| ListenerKey { port, protocol });
     Ok(Some(body.text("LoadBalancerId")?).zip(key))
-}
-
-/// A block, or a single address.
-fn block(text: &str) -> Option<IpNet> {
-    text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }

@@ -18,7 +18,7 @@ use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protoc
 use crate::plan::clb::observed::ObservedListener;
 
 /// Listeners in one page.
-const PAGE: u32 = 100;
+const PAGE: usize = 100;
 
 /// Fields that listeners of every protocol have beside the protocol's own block.
 const TOP_LEVEL: [ListenerField; 5] = [

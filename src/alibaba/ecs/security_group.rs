@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipnet::IpNet;
-
 use super::Ecs;
 use crate::alibaba::actions::{
     AUTHORIZE_SECURITY_GROUP, CREATE_SECURITY_GROUP, DELETE_SECURITY_GROUP, DESCRIBE_SECURITY_GROUP,
     DESCRIBE_SECURITY_GROUPS, REVOKE_SECURITY_GROUP,
 };
-use crate::alibaba::answer::{Fields, Mismatch};
+use crate::alibaba::answer::{Fields, Mismatch, block};
 use crate::alibaba::fault::Fault;
 use crate::alibaba::request::unique;
 use crate::fence::Permit;
@@ -127,10 +125,7 @@ fn parameters(rule: &SecurityRule) -> [(&'static str, String); 6] {
 }
 
 fn group(body: Fields<'_>) -> Result<ObservedSecurityGroup, Mismatch> {
-    let id = body.text("SecurityGroupId")?;
-    if id.is_empty() {
-        return Err(Mismatch("SecurityGroupId: expected an id, found nothing".into()));
-    }
+    let id = body.id("SecurityGroupId")?;
     let (name, vpc_id) = (body.text("SecurityGroupName")?, body.text("VpcId")?);
     Ok(ObservedSecurityGroup { id, name, vpc_id, tags: body.tags()?, rules: None })
 }
@@ -148,9 +143,4 @@ fn rule(body: Fields<'_>) -> Result<Option<(String, ObservedRule)>, Mismatch> {
         && body.text("Priority")? == rule.priority().to_string();
     let observed = ObservedRule { rule, is_plain, description: body.text("Description")? };
     Ok(Some((body.text("SecurityGroupRuleId")?, observed)))
-}
-
-/// A block, or a single address.
-fn block(text: &str) -> Option<IpNet> {
-    text.parse::<IpNet>().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
 }

@@ -210,10 +210,7 @@ fn with_identity<'a>(request: Request<'a>, index: usize, key: &BackendKey) -> Re
 }
 
 fn listed(body: Fields<'_>) -> Result<ListedGroup, Mismatch> {
-    let (id, name) = (body.text("ServerGroupId")?, body.text("ServerGroupName")?);
-    if id.is_empty() {
-        return Err(Mismatch("ServerGroupId: expected an id, found nothing".into()));
-    }
+    let (id, name) = (body.id("ServerGroupId")?, body.text("ServerGroupName")?);
     let details = GroupDetails {
         status: body.text("ServerGroupStatus")?,
         vpc_id: body.text("VpcId")?,

@@ -296,10 +296,7 @@ fn with_zones<'a>(mut request: Request<'a>, zones: &[ZoneMapping]) -> Request<'a
 }
 
 fn instance(body: Fields<'_>) -> Result<ObservedInstance, Mismatch> {
-    let id = body.text("LoadBalancerId")?;
-    if id.is_empty() {
-        return Err(Mismatch("LoadBalancerId: expected an id, found nothing".into()));
-    }
+    let id = body.id("LoadBalancerId")?;
     let value = |field: InstanceField| {
         let (object, name) = match field.parameter().split_once('.') {
             Some((object, name)) => (body.object(object)?, name),

@@ -206,10 +206,7 @@ fn with_fields<'a>(mut request: Request<'a>, fields: &ListenerFields) -> Request
 
 /// A listener with the load balancer that it is on; `None` if this version does not know its protocol.
 fn listed(body: Fields<'_>) -> Result<(String, Option<KeyedListener>), Mismatch> {
-    let owner = body.text("LoadBalancerId")?;
-    if owner.is_empty() {
-        return Err(Mismatch("LoadBalancerId: expected an id, found nothing".into()));
-    }
+    let owner = body.id("LoadBalancerId")?;
     let Some(protocol) = Protocol::parse(&body.text("ListenerProtocol")?) else { return Ok((owner, None)) };
     let port = |name: &str| {
         let number = body.number(name)?;
@@ -219,10 +216,7 @@ fn listed(body: Fields<'_>) -> Result<(String, Option<KeyedListener>), Mismatch>
         0 => (port("StartPort")?, port("EndPort")?),
         port => (port, port),
     };
-    let id = body.text("ListenerId")?;
-    if id.is_empty() {
-        return Err(Mismatch("ListenerId: expected an id, found nothing".into()));
-    }
+    let id = body.id("ListenerId")?;
     let observed = ObservedListener {
         id,
         description: body.text("ListenerDescription")?,
