@@ -46,6 +46,11 @@ pub enum LineKind {
 }
 
 impl PlanLine {
+    /// A line about what removes nothing.
+    pub fn new(controller: &'static str, object: &impl ToString, kind: LineKind, text: &impl ToString) -> Self {
+        Self { controller, object: object.to_string(), text: text.to_string(), destroys: false, kind }
+    }
+
     /// What stands before the line: `!` where the step removes something, `+` before other steps, a word before what is no step.
     #[must_use]
     pub const fn mark(&self) -> &'static str {

@@ -192,10 +192,12 @@ pub(super) fn service(mut object: Value) -> Result<ServiceView, serde_json::Erro
         resource_version: resource_version.unwrap_or_default(),
         deleting: deletion_timestamp.is_some(),
         finalizers: finalizers.unwrap_or_default(),
-        labels: kept(labels, |key| MARKS.contains(&key)),
+        labels: kept(labels.as_ref(), |key| MARKS.contains(&key)),
         other_annotations: hash(annotations.iter().flatten().filter(|(key, _)| !concerns_load_balancers(key))),
-        own_annotations: own_annotations(annotations.as_ref()),
-        annotations: kept(annotations, |key| concerns_load_balancers(key) && !key.starts_with(OWN_ANNOTATIONS)),
+        own_annotations: kept(annotations.as_ref(), |key| key.starts_with(OWN_ANNOTATIONS)),
+        annotations: kept(annotations.as_ref(), |key| {
+            concerns_load_balancers(key) && !key.starts_with(OWN_ANNOTATIONS)
+        }),
         service_type: match spec.type_.as_deref() {
             Some("LoadBalancer") => ServiceType::LoadBalancer,
             Some("NodePort") => ServiceType::NodePort,
@@ -281,13 +283,9 @@ pub(super) fn concerns_us(service: &ServiceView) -> bool {
         || service.ready.0.is_some()
 }
 
-fn kept(all: Option<BTreeMap<String, String>>, keep: impl Fn(&str) -> bool) -> LiteMap<String, String> {
-    all.into_iter().flatten().filter(|(key, _)| keep(key)).collect()
-}
-
-fn own_annotations(all: Option<&BTreeMap<String, String>>) -> LiteMap<String, String> {
-    let own = all.into_iter().flatten().filter(|(key, _)| key.starts_with(OWN_ANNOTATIONS));
-    own.map(|(key, value)| (key.clone(), value.clone())).collect()
+fn kept(all: Option<&BTreeMap<String, String>>, keep: impl Fn(&str) -> bool) -> LiteMap<String, String> {
+    let kept = all.into_iter().flatten().filter(|(key, _)| keep(key));
+    kept.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 fn service_port(entry: core::ServicePort) -> ServicePort {
@@ -323,13 +321,13 @@ pub(super) fn volume(object: Value) -> Result<Option<VolumeView>, serde_json::Er
     } else {
         return Ok(None);
     };
-    let labels = Option::deserialize(&metadata["labels"])?;
+    let labels: Option<BTreeMap<String, String>> = Option::deserialize(&metadata["labels"])?;
     Ok(Some(VolumeView {
         name: text(&metadata["name"]),
         uid: text(&metadata["uid"]),
         resource_version: text(&metadata["resourceVersion"]),
         deleting: !metadata["deletionTimestamp"].is_null(),
-        topology: kept(labels, volume::is_topology),
+        topology: kept(labels.as_ref(), volume::is_topology),
         has_affinity: !spec["nodeAffinity"].is_null(),
         driver,
         handle: text(handle),

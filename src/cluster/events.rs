@@ -24,6 +24,7 @@ pub use catalog::{EVENTS_PAGE, advice, event_code};
 
 use super::faults::{RequestFault, truncate};
 use super::requests::{Exchange, Requests, backoff, segment};
+use crate::clock;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::telemetry::metrics;
 
@@ -128,8 +129,8 @@ impl OpenEvent {
         self.told = Some(ToldEvent { at: now, reason, text: self.text.clone() });
         let severity = if is_warning { WARNING } else { NORMAL };
         let identity = EventIdentity { component, regarding: self.regarding.clone(), severity, reason, cause };
-        let status = format!("This has been so since {}; {next}", seconds(self.since));
-        ReportedEvent { identity, message, status, at: crate::clock::now() }
+        let status = format!("This has been so since {}; {next}", clock::seconds(self.since));
+        ReportedEvent { identity, message, status, at: clock::now() }
     }
 }
 
@@ -231,7 +232,7 @@ impl Events {
     ) {
         let (regarding, cause) = (regarding.clone(), without_request_ids(&message));
         let identity = EventIdentity { component, regarding, severity, reason, cause };
-        self.report(ReportedEvent { identity, message, status: String::new(), at: crate::clock::now() });
+        self.report(ReportedEvent { identity, message, status: String::new(), at: clock::now() });
     }
 
     /// Reports what lasts and is due; gives when the next is.
@@ -397,7 +398,7 @@ impl EventWriter {
         let collection = format!("/api/v1/namespaces/{}/events", segment(namespace(&event.identity)));
         if let Some((name, count)) = repeated {
             let path = format!("{collection}/{}", segment(&name));
-            let (last, message) = (seconds(event.at), &event.message);
+            let (last, message) = (clock::seconds(event.at), &event.message);
             let change = json!({ "count": count, "lastTimestamp": last, "message": message });
             match self.send(Method::PATCH, &path, ("application/merge-patch+json", &change)).await {
                 Err(fault) if fault.code() == Some(404) => {}
@@ -484,10 +485,6 @@ fn event_name(object: &str) -> String {
     format!("{start}.{}", &random[..16])
 }
 
-fn seconds(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
 fn event_object(event: &ReportedEvent, name: &str) -> Value {
     let ReportedEvent { identity, message, at, .. } = event;
     let Regarding { kind, key, uid } = &identity.regarding;
@@ -512,8 +509,8 @@ fn event_object(event: &ReportedEvent, name: &str) -> Value {
         "reportingComponent": identity.component,
         "reportingInstance": "",
         "count": 1,
-        "firstTimestamp": seconds(*at),
-        "lastTimestamp": seconds(*at),
+        "firstTimestamp": clock::seconds(*at),
+        "lastTimestamp": clock::seconds(*at),
     })
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Cluster;
 use super::requests::{Exchange, Requests};
 use crate::config::secret::Secret;
-use crate::telemetry::auth::Access;
+use crate::telemetry::auth::{Access, Denial};
 
 /// The reader of a page does not wait longer than this for each of the two answers.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -68,7 +68,7 @@ pub(super) async fn review(requests: &Requests, token: &Secret, path: &str) -> R
     let status = ask(requests, TOKENS, json!({ "token": token.expose() })).await?;
     let user = &status["user"];
     let Some(name) = user["username"].as_str().filter(|_| status["authenticated"] == true) else {
-        return Ok(Access::UnknownToken);
+        return Ok(Err(Denial::Unauthorized));
     };
     let mut spec = json!({ "user": name, "nonResourceAttributes": { "path": path, "verb": "get" } });
     for field in ["groups", "uid", "extra"] {
@@ -77,7 +77,7 @@ pub(super) async fn review(requests: &Requests, token: &Secret, path: &str) -> R
         }
     }
     let status = ask(requests, ACCESS, spec).await?;
-    Ok(if status["allowed"] == true { Access::Allowed } else { Access::Forbidden(name.to_owned()) })
+    Ok(if status["allowed"] == true { Ok(()) } else { Err(Denial::Forbidden(name.to_owned())) })
 }
 
 /// The status of a review. Nothing is stored by it, so it needs no permit.

@@ -96,12 +96,8 @@ pub(super) async fn unmanaged(
 /// What is wrong with a Service by itself, which the cloud has no part in.
 pub(super) fn without_cloud(service: &ServiceView, config: &Config) -> Vec<PlanLine> {
     let Linted { kind, errors, warnings, .. } = loadbalancer::lint(service.clone(), config);
-    let object = service.key.to_string();
     let controller = if kind == Some(LoadBalancerKind::Nlb) { loadbalancer::NLB } else { loadbalancer::NAME };
-    let line = |kind, what: &ServiceProblem| {
-        let (object, text) = (object.clone(), what.to_string());
-        PlanLine { controller, object, text, destroys: false, kind }
-    };
+    let line = |kind, what: &ServiceProblem| PlanLine::new(controller, &service.key, kind, what);
     let notes = warnings.iter().filter(|_| kind.is_some()).map(|what| line(LineKind::Note, what));
     errors.iter().map(|what| line(LineKind::Problem, what)).chain(notes).collect()
 }

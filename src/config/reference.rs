@@ -1,7 +1,6 @@
 //! The commented reference file: every key with its text from [`file`](super::file), its default, or an example where it has
 //! none.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde::Deserialize;
@@ -28,7 +27,7 @@ const WIDTH: usize = 100;
 ///
 /// If a default has no form in TOML, which is a mistake in this program.
 pub fn reference(catalog: &Catalog) -> Result<String, toml::ser::Error> {
-    let defaults = keys(&toml::to_string(&FileConfig::default())?);
+    let defaults = serde_json::to_value(FileConfig::default()).map_err(toml::ser::Error::custom)?;
     let mut out = "#:schema ./schema.json\n".to_owned();
     for paragraph in INTRODUCTION.split("\n\n") {
         comment(&mut out, paragraph);
@@ -46,7 +45,8 @@ pub fn reference(catalog: &Catalog) -> Result<String, toml::ser::Error> {
             let path: Vec<String> = section.iter().cloned().chain([key.to_owned()]).collect();
             out.push('\n');
             describe(&mut out, &path, catalog);
-            let needed = defaults.contains(&path) || path.join(".") == "cloud.cluster_id";
+            let default = defaults.pointer(&format!("/{}", path.join("/")));
+            let needed = default.is_some_and(|it| !it.is_null()) || path.join(".") == "cloud.cluster_id";
             _ = writeln!(out, "{}{line}", if needed { "" } else { "#" });
         }
     }
@@ -70,19 +70,6 @@ fn example(catalog: &Catalog) -> Result<FileConfig, toml::ser::Error> {
         tree[section]["defaults"]["tags"] = json!({ "team": "blue" });
     }
     FileConfig::deserialize(tree).map_err(toml::ser::Error::custom)
-}
-
-fn keys(text: &str) -> BTreeSet<Vec<String>> {
-    let mut section: Vec<String> = Vec::new();
-    let mut found = BTreeSet::new();
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix('[') {
-            section = name.trim_end_matches(']').split('.').map(str::to_owned).collect();
-        } else if let Some((key, _)) = line.split_once(" = ") {
-            found.insert(section.iter().cloned().chain([key.to_owned()]).collect());
-        }
-    }
-    found
 }
 
 fn describe(out: &mut String, path: &[String], catalog: &Catalog) {

@@ -60,10 +60,7 @@ impl fmt::Display for BatchScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => f.write_str("all objects"),
-            Self::Keys(keys) => {
-                let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
-                f.write_str(&named(keys.iter().map(String::as_str)))
-            }
+            Self::Keys(keys) => f.write_str(&named(keys)),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::clock;
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, Store, WriteFault, is_newer_version};
 use crate::fence::{Fence, NotLeading, WRITE_TIME};
 use crate::plan::inputs::{NodeView, ObjectKey};
+use crate::plan::route::condition::ConditionContent;
 
 /// How often a write is tried against a fresh view before the next reconcile takes over.
 const TRIES: usize = 4;
@@ -123,12 +124,12 @@ impl NodePatcher<'_> {
 }
 
 /// A patch of the condition `NetworkUnavailable`.
-pub(super) fn network_unavailable(status: bool, reason: &str, message: &str) -> Value {
-    // Old API servers parse whole seconds only.
-    let now = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+pub(super) fn network_unavailable(content: ConditionContent) -> Value {
+    let ConditionContent { unavailable, reason, message } = content;
+    let now = clock::seconds(clock::now());
     json!({ "status": { "conditions": [{
         "type": "NetworkUnavailable",
-        "status": if status { "True" } else { "False" },
+        "status": if unavailable { "True" } else { "False" },
         "reason": reason,
         "message": message,
         "lastHeartbeatTime": now,

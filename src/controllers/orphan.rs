@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::Store;
 use crate::fence::{Fence, Permit};
-use crate::plan::inputs::ObjectKey;
 use crate::plan::provenance::Unclaimed;
 use crate::telemetry::alarms::named;
 
@@ -109,12 +108,10 @@ impl Orphans {
 /// # Errors
 /// Some cannot be decoded, and may be owners: which, in words.
 pub(super) fn owners<V>(store: &Store<V>) -> Result<Arc<[Arc<V>]>, String> {
-    let undecoded: Vec<String> = store.skipped().iter().map(ObjectKey::to_string).collect();
+    let undecoded = store.skipped();
     match undecoded.is_empty() {
         true => Ok(store.all()),
-        false => {
-            Err(format!("{} cannot be decoded, and may be the owner", named(undecoded.iter().map(String::as_str))))
-        }
+        false => Err(format!("{} cannot be decoded, and may be the owner", named(undecoded))),
     }
 }
 

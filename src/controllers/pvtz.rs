@@ -66,13 +66,8 @@ pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) 
     let watches = Watches::open(&clients.cluster);
     let (rules, wanted, records) = read(clients, config, &watches).await.map_err(|trouble| trouble.to_string())?;
     let mut lines = diff(&wanted, &records, &rules, &mut Sightings::new(), Duration::ZERO).lines();
-    lines.extend(wanted.problems.iter().map(|(owner, problem)| PlanLine {
-        controller: NAME,
-        object: owner.to_string(),
-        text: problem.clone(),
-        destroys: false,
-        kind: LineKind::Problem,
-    }));
+    let problem = |(owner, text)| PlanLine::new(NAME, owner, LineKind::Problem, text);
+    lines.extend(wanted.problems.iter().map(problem));
     lines.retain(|line| only.is_none_or(|only| line.object == only.to_string()));
     lines.sort_by(|a, b| a.object.cmp(&b.object));
     Ok(Previewed { lines, ..Previewed::default() })
@@ -272,8 +267,7 @@ impl PvtzReconciler {
             }
             out_of_sync.insert(name, trouble(reason, text));
         }
-        let names: Vec<String> = plan.conflicts.keys().map(ObjectKey::to_string).collect();
-        let names = named(names.iter().map(String::as_str));
+        let names = named(plan.conflicts.keys());
         let text = format!("records of others take the names of these objects: {names}; see the event of each");
         self.reporter.silent_alarm("PrivateZoneRecordConflict", plan.conflicts.len(), &text);
         let text = format!(

@@ -46,7 +46,7 @@ const SYNC: &str = "sync";
 pub(super) fn tell(events: &Events, component: &'static str, regarding: &Regarding, report: Option<ObjectReport>) {
     let Some(report) = report else { return events.close(component, &regarding.key, SYNC) };
     let next = match report.next_attempt {
-        Some(at) => format!("the controller retries at {}", at.strftime("%Y-%m-%dT%H:%M:%SZ")),
+        Some(at) => format!("the controller retries at {}", clock::seconds(at)),
         None => "the controller retries with its next look at all objects".to_owned(),
     };
     let cause = report.failed_call.map_or_else(String::new, |call| match call.kind {

@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use self::execute::ItemFate;
-pub use self::networks::{NlbFindings, look};
+pub use self::networks::{NetworkFindings, look};
 pub use self::off::run_off;
 pub use self::orphans::orphans;
 pub use self::tables::{TablesFault, all_tables};
 use super::batch::{self, BatchFailure, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::instances::presence;
-use super::node_patch::{self, NodePatcher, PatchTarget};
+use super::node_patch::{self, NodePatcher, PatchTarget, network_unavailable};
 use super::reporter::{OutOfSync, Reporter, regarding, state, trouble, trouble_of_write};
 use super::{Clients, Context, Previewed, for_each_limited};
 use crate::alibaba::{CloudClient, FaultKind};
@@ -26,7 +26,7 @@ use crate::config::Config;
 use crate::plan::inputs::{Condition, NodeView, ObjectKey, node_of};
 use crate::plan::location::CloudLocation;
 use crate::plan::provenance::shared_id;
-use crate::plan::route::condition::{self, ConditionContent};
+use crate::plan::route::condition;
 use crate::plan::route::entry::{RouteEntry, RouteItem};
 use crate::plan::route::mark::RouteCluster;
 use crate::plan::route::table_cache::{RECHECK_AFTER, RouteTableCache};
@@ -104,10 +104,6 @@ pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) 
     let this = only.and_then(|only| node_of(&views, &only.name)).map(|view| RouteNode::of(view));
     let settings = this.map(|node| route::origins(&node, &tables, !config.route.table_ids.is_empty()));
     Ok(Previewed { lines: plan.lines(), settings: settings.unwrap_or_default(), ..Previewed::default() })
-}
-
-fn body(content: ConditionContent) -> serde_json::Value {
-    node_patch::network_unavailable(content.unavailable, content.reason, content.message)
 }
 
 fn rules(config: &Config, cluster: &Cluster, removed: usize, now: Duration) -> RouteRules {
@@ -391,16 +387,15 @@ impl RouteReconciler {
             Some(item) => format!("{} of {}", item.destination, step.node()),
             None => step.node().to_owned(),
         };
-        let names: Vec<String> = plan.withheld.iter().map(name).collect();
         let why = plan.withheld.first().map(|orphan| orphan.why.to_string()).unwrap_or_default();
-        let names = named(names.iter().map(String::as_str));
+        let names = named(plan.withheld.iter().map(name));
         let text = format!("route entries without a node are kept ({names}): {why}");
         self.reporter.alarm("RouteOwnerMissing", plan.withheld.len(), &text);
         self.report_other_clusters(plan, &run.config.cloud.cluster_id);
     }
 
     fn report_other_clusters(&self, plan: &RoutePlan, cluster_id: &str) {
-        let others = named(plan.other_clusters.iter().map(|(what, _)| what.as_str()));
+        let others = named(plan.other_clusters.iter().map(|(what, _)| what));
         let why = plan.other_clusters.first().map_or("", |(_, why)| why.as_str());
         let text = shared_id::text(cluster_id, &others, why);
         self.reporter.alarm(shared_id::REASON, plan.other_clusters.len(), &text);
@@ -552,7 +547,8 @@ impl RouteReconciler {
         routed: bool,
     ) -> (String, Result<Option<Option<Condition>>, WriteFault>) {
         let Context { cluster, fence, .. } = &self.context;
-        let change = |fresh: &NodeView| condition::due(fresh.network_unavailable.as_ref(), routed).map(body);
+        let change =
+            |fresh: &NodeView| condition::due(fresh.network_unavailable.as_ref(), routed).map(network_unavailable);
         // Much may have been written to the node since the reconcile began.
         let view = node_patch::watched_since(&self.nodes, &view).unwrap_or(view);
         let written = NodePatcher { cluster, fence }.patch_fresh(&view, PatchTarget::Conditions, change).await;

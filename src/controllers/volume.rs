@@ -18,9 +18,9 @@ use crate::clock;
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, Regarding, Store, Watched, WriteFault};
 use crate::config::Config;
 use crate::fence::WRITE_TIME;
-use crate::plan::LineKind;
 use crate::plan::inputs::{NodeView, ObjectKey, VolumeView};
 use crate::plan::volume::{self, CloudDisk, VolumePlan, VolumeProblem, VolumeRules};
+use crate::plan::{LineKind, PlanLine};
 use crate::telemetry::activity;
 use crate::telemetry::alarms::ObjectTrouble;
 
@@ -61,7 +61,7 @@ pub async fn plan(clients: &Clients, config: &Config) -> Result<Previewed, Strin
     for (view, finding) in looked {
         match finding {
             Finding::Plan(plan) => lines.extend(plan.lines(&view)),
-            Finding::Problem(problem) => lines.push(volume::line(&view, LineKind::Problem, problem.to_string())),
+            Finding::Problem(problem) => lines.push(PlanLine::new(NAME, &view.name, LineKind::Problem, &problem)),
             Finding::Fault(fault) => return Err(fault.to_string()),
         }
     }

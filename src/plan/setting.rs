@@ -36,5 +36,12 @@ pub struct SettingOrigin {
     pub help: &'static str,
 }
 
+impl SettingOrigin {
+    /// A setting that is as it is wanted.
+    pub fn new(setting: &'static str, value: impl Into<String>, source: SettingSource, help: &'static str) -> Self {
+        Self { setting, value: value.into(), source, found: None, help }
+    }
+}
+
 /// What holds where no annotation speaks: of which annotation, what, and what decides.
 pub(crate) type Otherwise<N> = (N, Option<String>, SettingSource);

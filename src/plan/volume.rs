@@ -190,20 +190,15 @@ impl VolumePlan {
     /// For people.
     #[must_use]
     pub fn lines(&self, volume: &VolumeView) -> Vec<PlanLine> {
-        let steps = self.steps().map(|text| line(volume, LineKind::Step, text));
-        let waits = self.waits_for_nodes.then(|| line(volume, LineKind::Note, WAITS.to_owned()));
+        let line = |kind, text: String| PlanLine::new("volume-labels", &volume.name, kind, &text);
+        let steps = self.steps().map(|text| line(LineKind::Step, text));
+        let waits = self.waits_for_nodes.then(|| line(LineKind::Note, WAITS.to_owned()));
         steps.chain(waits).collect()
     }
 }
 
 /// Why a node affinity is withheld.
 pub const WAITS: &str = "the node affinity waits until some node has the label topology.kubernetes.io/zone";
-
-/// A line of a plan about a volume.
-#[must_use]
-pub fn line(volume: &VolumeView, kind: LineKind, text: String) -> PlanLine {
-    PlanLine { controller: "volume-labels", object: volume.name.clone(), text, destroys: false, kind }
-}
 
 /// Why a volume stays as it is, until somebody changes something.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -27,14 +27,8 @@ const NAMED: usize = 5;
 /// The alarms of this process. Cheap to clone; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Alarms {
-    standing: Arc<RwLock<BTreeMap<(&'static str, &'static str), Alarm>>>,
+    standing: Arc<RwLock<BTreeMap<(&'static str, &'static str), WithheldReport>>>,
     objects: Arc<RwLock<ObjectStates>>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Alarm {
-    count: usize,
-    text: String,
 }
 
 /// What a controller withholds, as people and programs are shown it.
@@ -61,7 +55,10 @@ impl Alarms {
                 standing.remove(&key);
                 false
             }
-            _ => standing.insert(key, Alarm { count, text: text.into() }).is_none(),
+            _ => {
+                let report = WithheldReport { controller, reason, count, text: text.into() };
+                standing.insert(key, report).is_none()
+            }
         };
         publish(&standing, controller);
         new
@@ -127,10 +124,7 @@ impl Alarms {
     /// What is withheld.
     #[must_use]
     pub fn withheld(&self) -> Vec<WithheldReport> {
-        let report = |((controller, reason), Alarm { count, text }): (&(&'static str, &'static str), &Alarm)| {
-            WithheldReport { controller, reason, count: *count, text: text.clone() }
-        };
-        self.standing.read().iter().map(report).collect()
+        self.standing.read().values().cloned().collect()
     }
 
     /// The controller stopped, so it withholds nothing, and keeps nothing in sync.
@@ -144,29 +138,22 @@ impl Alarms {
         publish(&standing, controller);
     }
 
-    /// A line for each alarm that stands.
+    /// A line for each alarm that stands, on request with names of objects.
     #[must_use]
-    pub fn report(&self) -> String {
+    pub fn report(&self, details: bool) -> String {
         let mut text = String::new();
-        for ((controller, reason), Alarm { count, text: what }) in self.standing.read().iter() {
-            let _ = writeln!(text, "[!]{controller} withholds {count} ({reason}): {what}");
+        for WithheldReport { controller, reason, count, text: what } in self.standing.read().values() {
+            let _ = match details {
+                true => writeln!(text, "[!]{controller} withholds {count} ({reason}): {what}"),
+                false => writeln!(text, "[!]{controller} withholds something ({reason})"),
+            };
         }
         for (controller, cause, objects) in self.objects.read().shared() {
-            let (count, names) = (objects.len(), named(objects.iter().map(String::as_str)));
-            let _ = writeln!(text, "[!]{controller} has {count} objects out of sync for one cause ({cause}): {names}");
-        }
-        text
-    }
-
-    /// A line for each that stands, without names of objects.
-    #[must_use]
-    pub fn states(&self) -> String {
-        let mut text = String::new();
-        for (controller, reason) in self.standing.read().keys() {
-            let _ = writeln!(text, "[!]{controller} withholds something ({reason})");
-        }
-        for (controller, cause, _) in self.objects.read().shared() {
-            let _ = writeln!(text, "[!]{controller} has many objects out of sync for one cause ({cause})");
+            let (count, why) = (objects.len(), format!("objects out of sync for one cause ({cause})"));
+            let _ = match details {
+                true => writeln!(text, "[!]{controller} has {count} {why}: {}", named(objects)),
+                false => writeln!(text, "[!]{controller} has many {why}"),
+            };
         }
         text
     }
@@ -175,10 +162,8 @@ impl Alarms {
     #[must_use]
     pub fn summary(&self) -> Option<String> {
         let standing = self.standing.read();
-        let mut parts: Vec<String> = standing
-            .iter()
-            .map(|((controller, reason), alarm)| format!("{controller} withholds {} ({reason})", alarm.count))
-            .collect();
+        let mut parts: Vec<String> =
+            standing.values().map(|it| format!("{} withholds {} ({})", it.controller, it.count, it.reason)).collect();
         let shared = self.objects.read();
         parts.extend(shared.shared().map(|(controller, cause, objects)| {
             format!("{controller} has {} objects out of sync ({cause})", objects.len())
@@ -187,9 +172,9 @@ impl Alarms {
     }
 }
 
-fn publish(standing: &BTreeMap<(&'static str, &'static str), Alarm>, controller: &'static str) {
-    let of = standing.iter().filter(|((name, _), _)| *name == controller);
-    metrics::withheld(controller, of.map(|(_, alarm)| alarm.count).sum());
+fn publish(standing: &BTreeMap<(&'static str, &'static str), WithheldReport>, controller: &'static str) {
+    let of = standing.values().filter(|it| it.controller == controller);
+    metrics::withheld(controller, of.map(|it| it.count).sum());
 }
 
 /// What is said once when many objects are out of sync for the same cause. `what` are objects of this kind, such as `nodes`.
@@ -203,8 +188,8 @@ pub fn shared_cause(what: &str, cause: &str) -> String {
 
 /// The first few names, and how many there are besides.
 #[must_use]
-pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let names: Vec<&str> = names.into_iter().collect();
+pub fn named(names: impl IntoIterator<Item: ToString>) -> String {
+    let names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();
     let first = names[..names.len().min(NAMED)].join(", ");
     match names.len().saturating_sub(NAMED) {
         0 => first,
@@ -222,12 +207,12 @@ mod tests {
         assert!(alarms.set("test-a", "RemovalHeldBack", 2, "a, b: raise the limit"));
         assert!(!alarms.set("test-a", "RemovalHeldBack", 3, "a, b, c: raise the limit"), "it stood before");
         assert!(alarms.set("test-a", "OwnerMissing", 1, "x: gc"));
-        assert!(alarms.report().contains("[!]test-a withholds 3 (RemovalHeldBack): a, b, c: raise the limit\n"));
+        assert!(alarms.report(true).contains("[!]test-a withholds 3 (RemovalHeldBack): a, b, c: raise the limit\n"));
         assert!(metrics::render().contains(r#"alicloud_ccm_held_back{controller="test-a"} 4"#), "the sum");
         alarms.set("test-a", "RemovalHeldBack", 0, "");
         assert!(!alarms.stands("test-a", "RemovalHeldBack") && alarms.stands("test-a", "OwnerMissing"));
         alarms.clear("test-a");
-        assert_eq!((alarms.report().as_str(), alarms.summary()), ("", None));
+        assert_eq!((alarms.report(true).as_str(), alarms.summary()), ("", None));
         assert!(metrics::render().contains(r#"alicloud_ccm_held_back{controller="test-a"} 0"#));
     }
 
@@ -250,20 +235,20 @@ mod tests {
         };
         out_of_sync(8);
         let line = "[!]test-b has 6 objects out of sync for one cause (CreateX: denied [No]): a/1, a/2, a/3, a/4, a/5 and 1 more\n";
-        assert_eq!(alarms.report(), line);
+        assert_eq!(alarms.report(true), line);
         let metric = r#"alicloud_ccm_shared_cause_objects{cause="CreateX: denied [No]",controller="test-b"} 6"#;
         assert!(metrics::render().contains(metric), "{}", metrics::render());
         for name in &names[..2] {
             alarms.out_of_sync("test-b", name, None);
         }
-        assert_eq!((alarms.report().as_str(), alarms.summary()), ("", None));
+        assert_eq!((alarms.report(true).as_str(), alarms.summary()), ("", None));
         let series = metric.trim_end_matches(" 6");
         assert!(!metrics::render().contains(series), "{series}");
         out_of_sync(6);
         assert!(alarms.out_of_sync("test-b", "a/1", of("CreateX: denied [No]")), "it came back");
         alarms.clear("test-b");
         out_of_sync(0);
-        assert_eq!(alarms.report(), "");
+        assert_eq!(alarms.report(true), "");
     }
 
     #[test]
@@ -277,12 +262,12 @@ mod tests {
         let cause = "CreateX: denied [No]";
         assert_eq!(alarms.all_out_of_sync("test-c", failing(&all, Some(cause)), |_| true), [cause]);
         assert_eq!(alarms.all_out_of_sync("test-c", failing(&all, Some(cause)), |_| true), Vec::<String>::new());
-        assert!(alarms.report().contains("6 objects out of sync for one cause (CreateX: denied [No]): a, b"));
+        assert!(alarms.report(true).contains("6 objects out of sync for one cause (CreateX: denied [No]): a, b"));
         let none = || failing(&[], None);
         assert_eq!(alarms.all_out_of_sync("test-c", none(), |name| name == "f"), Vec::<String>::new());
-        assert!(alarms.report().contains("5 objects"), "others were not looked at: {}", alarms.report());
+        assert!(alarms.report(true).contains("5 objects"), "others were not looked at: {}", alarms.report(true));
         assert_eq!(alarms.all_out_of_sync("test-c", failing(&["a"], None), |_| false), Vec::<String>::new());
-        assert_eq!(alarms.report(), "", "one has a trouble of its own now");
+        assert_eq!(alarms.report(true), "", "one has a trouble of its own now");
         assert!(metrics::render().contains("alicloud_ccm_out_of_sync_objects{controller=\"test-c\"} 5\n"));
         assert_eq!(alarms.all_out_of_sync("test-c", none(), |_| true), Vec::<String>::new());
         assert!(metrics::render().contains("alicloud_ccm_out_of_sync_objects{controller=\"test-c\"} 0\n"));

@@ -29,16 +29,8 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Longer ones are no tokens.
 const LONGEST_TOKEN: usize = 16 * 1024;
 
-/// The result of a review.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// The owner of the token may get the page.
-    Allowed,
-    /// The API server does not know the token.
-    UnknownToken,
-    /// This user may not.
-    Forbidden(String),
-}
+/// The result of a review: whether the owner of the token may get the page.
+pub type Access = Result<(), Denial>;
 
 /// Reviews a token and a path.
 pub trait AccessReviewer: fmt::Debug + Send + Sync {
@@ -104,14 +96,9 @@ impl Authorizer {
             return Err(Denial::Unauthorized);
         }
         let key = (token, path.to_owned());
-        let access = match self.cached(&key)? {
+        match self.cached(&key)? {
             Some(access) => access,
             None => self.review(&key).await?,
-        };
-        match access {
-            Access::Allowed => Ok(()),
-            Access::UnknownToken => Err(Denial::Unauthorized),
-            Access::Forbidden(user) => Err(Denial::Forbidden(user)),
         }
     }
 
@@ -182,9 +169,9 @@ mod tests {
             self.asked.fetch_add(1, Ordering::Relaxed);
             Box::pin(async move {
                 Ok(match (token.expose(), path.as_str()) {
-                    ("good", "/metrics") => Access::Allowed,
-                    ("good", _) => Access::Forbidden("anna".to_owned()),
-                    _ => Access::UnknownToken,
+                    ("good", "/metrics") => Ok(()),
+                    ("good", _) => Err(Denial::Forbidden("anna".to_owned())),
+                    _ => Err(Denial::Unauthorized),
                 })
             })
         }

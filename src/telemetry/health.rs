@@ -62,39 +62,25 @@ impl Health {
         self.checks.write().insert(check.name.clone(), check);
     }
 
-    /// The checks, and the tasks with which something is wrong.
-    fn current(&self) -> BTreeMap<String, HealthCheck> {
+    /// Every check, and the tasks with which something is wrong, in the order of their names.
+    #[must_use]
+    pub fn checks(&self) -> Vec<HealthCheck> {
         let mut checks = self.checks.read().clone();
         checks.extend(self.tasks.troubles().into_iter().map(|trouble| {
             let (name, is_ready) = (format!("task {}", trouble.name), trouble.is_running);
             let text = if is_ready { format!("{name} {}", trouble.text) } else { trouble.text };
             (name.clone(), HealthCheck { name, is_ready, text })
         }));
-        checks
+        checks.into_values().collect()
     }
 
-    /// Every check, in the order of their names.
+    /// Whether all checks are ready, and a line for each in the style of the Kubernetes components. Only the details have remarks
+    /// and reasons, which name objects, hosts or users: not for clients that are not authorized.
     #[must_use]
-    pub fn checks(&self) -> Vec<HealthCheck> {
-        self.current().into_values().collect()
-    }
-
-    /// Whether all checks are ready, and a line for each in the style of the Kubernetes components, with remarks and reasons.
-    #[must_use]
-    pub fn report(&self) -> (bool, String) {
-        self.page(true)
-    }
-
-    /// As [`Self::report`], but without what names objects, hosts or users, for clients that are not authorized.
-    #[must_use]
-    pub fn states(&self) -> (bool, String) {
-        self.page(false)
-    }
-
-    fn page(&self, details: bool) -> (bool, String) {
-        let checks = self.current();
+    pub fn report(&self, details: bool) -> (bool, String) {
+        let checks = self.checks();
         let mut text = String::new();
-        for HealthCheck { name, is_ready, text: why } in checks.values() {
+        for HealthCheck { name, is_ready, text: why } in &checks {
             let _ = match is_ready {
                 true if details && !why.is_empty() => writeln!(text, "[+]{name} ok: {why}"),
                 true => writeln!(text, "[+]{name} ok"),
@@ -102,8 +88,8 @@ impl Health {
                 false => writeln!(text, "[-]{name} failed: reason withheld"),
             };
         }
-        text.push_str(&if details { self.alarms.report() } else { self.alarms.states() });
-        let ready = !checks.is_empty() && checks.values().all(|check| check.is_ready);
+        text.push_str(&self.alarms.report(details));
+        let ready = !checks.is_empty() && checks.iter().all(|check| check.is_ready);
         text.push_str(if ready { "readyz check passed\n" } else { "readyz check failed\n" });
         (ready, text)
     }
@@ -151,27 +137,27 @@ mod tests {
     #[test]
     fn one_failed_check_makes_the_whole_not_ready_and_says_why() {
         let health = Health::default();
-        assert!(!health.report().0, "nothing is known yet");
+        assert!(!health.report(true).0, "nothing is known yet");
         assert_eq!(health.summary(), "starting");
         health.ready("leader", "standby");
         assert_eq!(health.summary(), "standby");
-        assert_eq!(health.report(), (true, "[+]leader ok: standby\nreadyz check passed\n".to_owned()));
+        assert_eq!(health.report(true), (true, "[+]leader ok: standby\nreadyz check passed\n".to_owned()));
         health.not_ready("cloud", "InvalidAccessKeyId.NotFound");
-        let (ready, text) = health.report();
+        let (ready, text) = health.report(true);
         assert!(!ready);
         assert!(text.contains("[-]cloud failed: InvalidAccessKeyId.NotFound\n"), "{text}");
         assert_eq!(health.waiting_for().as_deref(), Some("cloud: InvalidAccessKeyId.NotFound"));
         assert_eq!(health.summary(), "waiting for cloud: InvalidAccessKeyId.NotFound");
         health.forget("cloud");
-        assert!(health.report().0);
+        assert!(health.report(true).0);
         health.alarms().set("test-health", "RouteRemovalHeldBack", 2, "10.0.1.0/24, 10.0.2.0/24: raise the limit");
-        let (ready, text) = health.report();
+        let (ready, text) = health.report(true);
         assert!(ready, "another replica would see the same");
         assert!(text.contains("[!]test-health withholds 2 (RouteRemovalHeldBack): 10.0.1.0/24"), "{text}");
         assert_eq!(health.summary(), "standby; test-health withholds 2 (RouteRemovalHeldBack)");
         health.not_ready("cloud", "i-1 is not there");
         let states = "[-]cloud failed: reason withheld\n[+]leader ok\n\
                       [!]test-health withholds something (RouteRemovalHeldBack)\nreadyz check failed\n";
-        assert_eq!(health.states(), (false, states.to_owned()));
+        assert_eq!(health.report(false), (false, states.to_owned()));
     }
 }

@@ -199,11 +199,8 @@ async fn respond<B: Body>(pages: &StatusPages, authorization: bool, request: &Re
             };
         }
         "/readyz" => {
-            let (ready, text) = if !authorization || admitted(pages, request).await.is_ok() {
-                pages.health.report()
-            } else {
-                pages.health.states()
-            };
+            let details = !authorization || admitted(pages, request).await.is_ok();
+            let (ready, text) = pages.health.report(details);
             let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             return answer(status, "text/plain; charset=utf-8", text);
         }

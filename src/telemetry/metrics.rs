@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
 use super::activity;
 
@@ -23,18 +23,39 @@ pub struct Description {
     pub help: &'static str,
 }
 
-/// The process-wide metrics, made of the rows `field: type name [labels] help`.
+macro_rules! type_of {
+    (counter) => {
+        IntCounterVec
+    };
+    (gauge) => {
+        IntGaugeVec
+    };
+    (histogram) => {
+        HistogramVec
+    };
+}
+
+macro_rules! options_of {
+    (histogram, $name:literal, $help:literal) => {
+        HistogramOpts::new($name, $help).buckets(SECONDS.to_vec())
+    };
+    ($kind:ident, $name:literal, $help:literal) => {
+        Opts::new($name, $help)
+    };
+}
+
+/// The process-wide metrics, made of the rows `field: kind name [labels] help`.
 macro_rules! metrics {
     ($($(#[$attribute:meta])* $field:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
         #[derive(Debug)]
         struct Metrics {
             registry: Registry,
-            $($(#[$attribute])* $field: $kind,)*
+            $($(#[$attribute])* $field: type_of!($kind),)*
         }
 
         /// Every metric of this program; those of the process (`process_*`) come with the library.
         pub const DESCRIPTIONS: &[Description] = &[
-            $($(#[$attribute])* Description { name: $name, kind: $kind::KIND, labels: &[$($label),*], help: $help },)*
+            $($(#[$attribute])* Description { name: $name, kind: stringify!($kind), labels: &[$($label),*], help: $help },)*
         ];
 
         impl Metrics {
@@ -44,7 +65,7 @@ macro_rules! metrics {
                 registry.register(Box::new(ProcessCollector::for_self())).expect("registered once");
                 $(
                     $(#[$attribute])*
-                    let $field = $kind::described($name, $help, &[$($label),*]).expect("a valid name");
+                    let $field = <type_of!($kind)>::new(options_of!($kind, $name, $help), &[$($label),*]).expect("a valid name");
                     $(#[$attribute])*
                     registry.register(Box::new($field.clone())).expect("registered once");
                 )*
@@ -55,101 +76,68 @@ macro_rules! metrics {
 }
 
 metrics! {
-    cloud_calls: IntCounterVec "alicloud_ccm_cloud_calls_total" ["action", "outcome"]
+    cloud_calls: counter "alicloud_ccm_cloud_calls_total" ["action", "outcome"]
         "Calls to the cloud by action and outcome: ok, throttled, busy, transient, ambiguous (a write whose fate is unknown), gone, \
          exists, in_use, quota, capacity, credential, denied, rejected, bug, not_leading.";
-    cloud_seconds: HistogramVec "alicloud_ccm_cloud_call_seconds" ["action"]
+    cloud_seconds: histogram "alicloud_ccm_cloud_call_seconds" ["action"]
         "Duration of calls to the cloud.";
-    waiting_calls: IntGaugeVec "alicloud_ccm_waiting_calls" ["action"]
+    waiting_calls: gauge "alicloud_ccm_waiting_calls" ["action"]
         "Calls to the cloud that wait for their share of the quota of their action, as of its last call. The page says when the last \
          of them is sent.";
-    kubernetes_reads: IntCounterVec "alicloud_ccm_kubernetes_reads_total" ["verb", "outcome"]
+    kubernetes_reads: counter "alicloud_ccm_kubernetes_reads_total" ["verb", "outcome"]
         "Reads from the API server by verb (get also for lists, watch) and outcome.";
-    kubernetes_writes: IntCounterVec "alicloud_ccm_kubernetes_writes_total" ["kind", "outcome"]
+    kubernetes_writes: counter "alicloud_ccm_kubernetes_writes_total" ["kind", "outcome"]
         "Writes to the API server by kind of object and outcome.";
-    reconciles: IntCounterVec "alicloud_ccm_reconciles_total" ["controller", "outcome"]
+    reconciles: counter "alicloud_ccm_reconciles_total" ["controller", "outcome"]
         "Reconciles by controller and outcome: ok, again (what the cloud still carries out), failed, panicked.";
-    reconcile_seconds: HistogramVec "alicloud_ccm_reconcile_seconds" ["controller"]
+    reconcile_seconds: histogram "alicloud_ccm_reconcile_seconds" ["controller"]
         "Duration of reconciles.";
-    queue: IntGaugeVec "alicloud_ccm_queue_length" ["controller"]
+    queue: gauge "alicloud_ccm_queue_length" ["controller"]
         "Objects that wait for a reconcile.";
-    leader: IntGauge "alicloud_ccm_leader" []
+    leader: gauge "alicloud_ccm_leader" []
         "1 while this process leads.";
-    controllers: IntGaugeVec "alicloud_ccm_controller_running" ["controller"]
+    controllers: gauge "alicloud_ccm_controller_running" ["controller"]
         "1 for each controller that runs.";
-    withheld: IntGaugeVec "alicloud_ccm_held_back" ["controller"]
+    withheld: gauge "alicloud_ccm_held_back" ["controller"]
         "Steps that are withheld because the view of the cluster or the cloud is not to be trusted; /readyz names them.";
-    config_reloads: IntCounterVec "alicloud_ccm_config_reloads_total" ["outcome"]
+    config_reloads: counter "alicloud_ccm_config_reloads_total" ["outcome"]
         "Reloads by outcome: unchanged, applied, rejected.";
-    config_success: IntGauge "alicloud_ccm_config_last_reload_successful" []
+    config_success: gauge "alicloud_ccm_config_last_reload_successful" []
         "0 while the file on disk has problems and an earlier configuration stays in use.";
-    config_since: IntGauge "alicloud_ccm_config_last_applied_timestamp_seconds" []
+    config_since: gauge "alicloud_ccm_config_last_applied_timestamp_seconds" []
         "Since when the running configuration is used, in seconds since 1970.";
-    events_dropped: IntCounterVec "alicloud_ccm_events_dropped_total" ["cause"]
+    events_dropped: counter "alicloud_ccm_events_dropped_total" ["cause"]
         "Events that were not written, by cause: queue (too many at once), object (too many about one object), \
          refused (by the API server), stop (at the end of the process).";
-    out_of_sync: IntGaugeVec "alicloud_ccm_out_of_sync_objects" ["controller"]
+    out_of_sync: gauge "alicloud_ccm_out_of_sync_objects" ["controller"]
         "Objects that are out of sync: their last reconcile failed, and what it is about stays as it is.";
-    object_out_of_sync: IntGaugeVec "alicloud_ccm_object_out_of_sync" ["controller", "object"]
+    object_out_of_sync: gauge "alicloud_ccm_object_out_of_sync" ["controller", "object"]
         "Each object that is out of sync, as long as it is; of each controller at most 50, those that have been for longest. The value \
          is the number of the code in events.md, such as 307 for ACCM0307, or 0 while the cloud still carries something out.";
-    shared_causes: IntGaugeVec "alicloud_ccm_shared_cause_objects" ["controller", "cause"]
+    shared_causes: gauge "alicloud_ccm_shared_cause_objects" ["controller", "cause"]
         "Objects that are out of sync for one cause that many of them share; /readyz names the first of them.";
-    expiry: IntGaugeVec "alicloud_ccm_expiry_timestamp_seconds" ["of"]
+    expiry: gauge "alicloud_ccm_expiry_timestamp_seconds" ["of"]
         "When something ends that must be renewed before, in seconds since 1970: server certificate (server.tls_cert_file), client \
          certificate (of the kubeconfig), credentials (temporary ones of the cloud, which the leader renews).";
-    task_ends: IntCounterVec "alicloud_ccm_task_ends_total" ["task"]
+    task_ends: counter "alicloud_ccm_task_ends_total" ["task"]
         "Ends of long-lived tasks by themselves, by task. Each is a defect; the task starts again.";
     #[cfg(feature = "traces")]
-    trace_spans: IntCounterVec "alicloud_ccm_trace_spans_total" ["outcome"]
+    trace_spans: counter "alicloud_ccm_trace_spans_total" ["outcome"]
         "Spans of traces by outcome: sent, or lost: queue (too many waited), refused (by the collector), stop (at the end of the \
          process, or of traces).";
 }
 
-static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
+static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
+    let metrics = Metrics::new();
+    // Without labels, so shown from the start.
+    for gauge in [&metrics.leader, &metrics.config_success, &metrics.config_since] {
+        gauge.with_label_values::<&str>(&[]);
+    }
+    metrics
+});
 
 /// Seconds, from a fast read to a call that ran into its timeout.
 const SECONDS: [f64; 10] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 20.0];
-
-/// A kind of metric that a row can have.
-trait Described: Collector + Sized {
-    /// Its name in the text format.
-    const KIND: &'static str;
-
-    fn described(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<Self>;
-}
-
-impl Described for IntCounterVec {
-    const KIND: &'static str = "counter";
-
-    fn described(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<Self> {
-        Self::new(Opts::new(name, help), labels)
-    }
-}
-
-impl Described for IntGaugeVec {
-    const KIND: &'static str = "gauge";
-
-    fn described(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<Self> {
-        Self::new(Opts::new(name, help), labels)
-    }
-}
-
-impl Described for HistogramVec {
-    const KIND: &'static str = "histogram";
-
-    fn described(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<Self> {
-        Self::new(HistogramOpts::new(name, help).buckets(SECONDS.to_vec()), labels)
-    }
-}
-
-impl Described for IntGauge {
-    const KIND: &'static str = "gauge";
-
-    fn described(name: &str, help: &str, _: &[&str]) -> prometheus::Result<Self> {
-        Self::new(name, help)
-    }
-}
 
 /// A call to the cloud ended; `outcome` is `ok` or a fault kind.
 pub fn cloud_call(action: &str, outcome: &str, took: Duration) {
@@ -182,7 +170,7 @@ pub fn queue_length(controller: &str, length: usize) {
 
 /// Whether this process leads.
 pub fn leader(leads: bool) {
-    METRICS.leader.set(i64::from(leads));
+    METRICS.leader.with_label_values::<&str>(&[]).set(i64::from(leads));
 }
 
 /// Whether a controller runs.
@@ -198,13 +186,13 @@ pub fn withheld(controller: &str, count: usize) {
 /// A reload ended as `unchanged`, `applied` or `rejected`.
 pub fn config_reload(outcome: &str) {
     METRICS.config_reloads.with_label_values(&[outcome]).inc();
-    METRICS.config_success.set(i64::from(outcome != "rejected"));
+    METRICS.config_success.with_label_values::<&str>(&[]).set(i64::from(outcome != "rejected"));
 }
 
 /// A configuration is used since this time, in seconds since 1970.
 pub fn config_applied(at: i64) {
-    METRICS.config_success.set(1);
-    METRICS.config_since.set(at);
+    METRICS.config_success.with_label_values::<&str>(&[]).set(1);
+    METRICS.config_since.with_label_values::<&str>(&[]).set(at);
 }
 
 /// A read from the API server, or the opening of a watch, ended; `outcome` is `ok`, an HTTP status, or `unanswered`.

@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, Leader, Right};
 use crate::commands::migrate::from_cluster;
 use crate::commands::rbac;
 use crate::config::Config;
-use crate::controllers::route::{self, NlbFindings};
+use crate::controllers::route::{self, NetworkFindings};
 use crate::controllers::{loadbalancer, node};
 use crate::plan::count_of;
 use crate::plan::inputs::{NodeView, ServiceView};
@@ -87,7 +87,7 @@ pub(super) struct ServerFacts {
     pub(super) official: (Vec<String>, Vec<String>),
     pub(super) nodes: Result<Vec<Arc<NodeView>>, String>,
     pub(super) services: Result<Vec<Arc<ServiceView>>, String>,
-    pub(super) networks: NlbFindings,
+    pub(super) networks: NetworkFindings,
 }
 
 /// Reads; gives the connection, too, if the API server answers.
@@ -112,7 +112,11 @@ pub(super) async fn gather(config: &Config) -> (ClusterFacts, Option<Cluster>) {
         cluster.leader(&config.leader_election),
         from_cluster::running(&cluster),
         async {
-            if config.controllers.contains(route::NAME) { route::look(&cluster).await } else { NlbFindings::default() }
+            if config.controllers.contains(route::NAME) {
+                route::look(&cluster).await
+            } else {
+                NetworkFindings::default()
+            }
         },
         tokio::time::timeout(LONGEST_LIST, nodes.store.synced()),
         tokio::time::timeout(LONGEST_LIST, services.store.synced()),
@@ -254,8 +258,7 @@ fn nodes(views: &[Arc<NodeView>], config: &Config, is_led: bool) -> Vec<CheckRes
         return vec![Requirement::Nodes.warning("the cluster has no node").repair("see docs/guides/kubeadm.md")];
     }
     let names = |is: &dyn Fn(&NodeView) -> bool| {
-        let names: Vec<&str> = views.iter().filter(|view| is(view)).map(|view| view.name.as_str()).collect();
-        (!names.is_empty()).then(|| named(names.iter().copied()))
+        Some(named(views.iter().filter(|view| is(view)).map(|view| &view.name))).filter(|names| !names.is_empty())
     };
     let managed = |view: &NodeView| !matches!(classify(view), NodeClass::Excluded(_));
     let mut found = Vec::new();
@@ -274,36 +277,31 @@ fn nodes(views: &[Arc<NodeView>], config: &Config, is_led: bool) -> Vec<CheckRes
         });
     }
     let is_bare = |view: &NodeView| classify(view) == NodeClass::Unidentified && !is_uninitialized(view);
-    if let Some(names) = names(&is_bare) {
-        found.push(
-            Requirement::Nodes
-                .warning(format!("{names} has no spec.providerID, and its kubelet set no taint"))
-                .seen("its kubelet does not run with --cloud-provider=external")
-                .repair("on that machine: alicloud-ccm kubelet-args; or let the node controller find the instance"),
-        );
-    }
-    if let Some(names) = names(&|view| has_taint(view, SHUTDOWN)) {
-        found.push(Requirement::Nodes.note(format!("{names} has the taint of a stopped instance")));
-    }
-    let excluded = views.iter().filter_map(|view| match classify(view) {
+    found.extend(names(&is_bare).map(|names| {
+        Requirement::Nodes
+            .warning(format!("{names} has no spec.providerID, and its kubelet set no taint"))
+            .seen("its kubelet does not run with --cloud-provider=external")
+            .repair("on that machine: alicloud-ccm kubelet-args; or let the node controller find the instance")
+    }));
+    let is_stopped = |view: &NodeView| has_taint(view, SHUTDOWN);
+    let stopped = |names| Requirement::Nodes.note(format!("{names} has the taint of a stopped instance"));
+    found.extend(names(&is_stopped).map(stopped));
+    let excluded = named(views.iter().filter_map(|view| match classify(view) {
         NodeClass::Excluded(why) => Some(format!("{}: {why}", view.name)),
         NodeClass::Ecs(_) | NodeClass::Unidentified => None,
-    });
-    let excluded: Vec<String> = excluded.collect();
+    }));
     if !excluded.is_empty() {
-        found.push(Requirement::Nodes.note(format!("not managed: {}", named(excluded.iter().map(String::as_str)))));
+        found.push(Requirement::Nodes.note(format!("not managed: {excluded}")));
     }
     let of = |view: &NodeView| if let NodeClass::Ecs(id) = classify(view) { Some(id) } else { None };
     let twin = |view: &NodeView| {
         of(view).is_some_and(|id| views.iter().any(|other| other.name != view.name && of(other).as_ref() == Some(&id)))
     };
-    if let Some(names) = names(&twin) {
-        found.push(
-            Requirement::Nodes
-                .error(format!("{names} have the same spec.providerID"))
-                .repair("delete the node object that is out of date"),
-        );
-    }
+    found.extend(names(&twin).map(|names| {
+        Requirement::Nodes
+            .error(format!("{names} have the same spec.providerID"))
+            .repair("delete the node object that is out of date")
+    }));
     found
 }
 
@@ -311,7 +309,7 @@ fn pod_network(
     views: &[Arc<NodeView>],
     config: &Config,
     vpc: Option<&VpcAttributes>,
-    networks: &NlbFindings,
+    networks: &NetworkFindings,
 ) -> Vec<CheckResult> {
     let cidrs: Vec<(&str, IpNet)> = views
         .iter()
@@ -329,9 +327,8 @@ fn pod_network(
     }
     let allowed = &config.route.cluster_cidrs;
     let listed = |wrong: &dyn Fn(&IpNet) -> bool| {
-        let texts: Vec<String> =
-            cidrs.iter().filter(|(_, cidr)| wrong(cidr)).map(|(node, cidr)| format!("{cidr} of {node}")).collect();
-        (!texts.is_empty()).then(|| named(texts.iter().map(String::as_str)))
+        let texts = cidrs.iter().filter(|(_, cidr)| wrong(cidr)).map(|(node, cidr)| format!("{cidr} of {node}"));
+        Some(named(texts)).filter(|texts| !texts.is_empty())
     };
     if let Some(texts) = listed(&|cidr| !allowed.is_empty() && !allowed.iter().any(|range| range.contains(cidr))) {
         let ranges = allowed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -344,13 +341,11 @@ fn pod_network(
     }
     let ranges = vpc.map_or(&[][..], |vpc| &vpc.cidrs);
     let overlaps = |cidr: &IpNet| ranges.iter().any(|range| range.contains(cidr) || cidr.contains(range));
-    if let Some(texts) = listed(&overlaps) {
-        found.push(
-            Requirement::Network
-                .warning(format!("in the range of the VPC: {texts}"))
-                .repair("choose a pod network outside of the VPC; the cloud refuses routes inside of a vSwitch"),
-        );
-    }
+    found.extend(listed(&overlaps).map(|texts| {
+        Requirement::Network
+            .warning(format!("in the range of the VPC: {texts}"))
+            .repair("choose a pod network outside of the VPC; the cloud refuses routes inside of a vSwitch")
+    }));
     if !networks.objections.is_empty() {
         found.push(
             Requirement::Network
@@ -359,9 +354,8 @@ fn pod_network(
                 .repair("leave \"route\" out of controllers, or change the pod network: docs/guides/routes.md"),
         );
     }
-    if let Some(why) = networks.unread.first() {
-        found.push(Requirement::Network.note("some signs of the pod network could not be read").seen(why));
-    }
+    let unread = |why| Requirement::Network.note("some signs of the pod network could not be read").seen(why);
+    found.extend(networks.unread.first().map(unread));
     if found.is_empty() {
         found.push(Requirement::Network.ok(format!("{} pod CIDRs fit", cidrs.len())));
     }
@@ -373,7 +367,7 @@ fn unhandled(views: &[Arc<ServiceView>], config: &Config) -> Vec<CheckResult> {
     let why = |view: &Arc<ServiceView>| Some((view.key.to_string(), loadbalancer::unhandled(config, view)?));
     let found: Vec<(String, String)> = views.iter().filter_map(why).collect();
     let Some((_, why)) = found.first() else { return Vec::new() };
-    let what = format!("no controller handles {}", named(found.iter().map(|(name, _)| name.as_str())));
+    let what = format!("no controller handles {}", named(found.iter().map(|(name, _)| name)));
     vec![
         Requirement::Services
             .warning(what)

@@ -91,7 +91,7 @@ fn node_instances(nodes: &[Arc<NodeView>], instances: &[Instance], vpc: &str) ->
         let what =
             "the account shows not one instance of this cluster's nodes, as with the credentials of another account";
         return vec![
-            Requirement::Nodes.error(what).seen(named(claimed.iter().map(|(_, instance)| &**instance))).repair(
+            Requirement::Nodes.error(what).seen(named(claimed.iter().map(|(_, instance)| instance))).repair(
                 "correct cloud.credentials or cloud.region; delete the nodes if their instances are really gone",
             ),
         ];
@@ -100,7 +100,7 @@ fn node_instances(nodes: &[Arc<NodeView>], instances: &[Instance], vpc: &str) ->
     let listed = |wrong: &dyn Fn(&str) -> bool| {
         let texts: BTreeSet<String> =
             claimed.iter().filter(|(_, id)| wrong(id)).map(|(node, id)| format!("{id} of {node}")).collect();
-        (!texts.is_empty()).then(|| named(texts.iter().map(String::as_str)))
+        (!texts.is_empty()).then(|| named(texts))
     };
     if let Some(texts) = listed(&|id| !shown.contains_key(id)) {
         found.push(Requirement::Nodes.warning(format!("the instance is gone: {texts}")).repair(

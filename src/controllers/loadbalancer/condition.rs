@@ -162,7 +162,7 @@ fn entry(before: Option<&SyncCondition>, wanted: Option<&SyncCondition>) -> Valu
     let status = if *is_true { "True" } else { "False" };
     let mut entry = json!({ "type": LOAD_BALANCER_READY, "status": status, "reason": reason, "message": message });
     if before.is_none_or(|before| before.is_true != *is_true) {
-        entry["lastTransitionTime"] = json!(clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        entry["lastTransitionTime"] = json!(clock::seconds(clock::now()));
     }
     entry
 }

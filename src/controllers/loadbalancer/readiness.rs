@@ -84,7 +84,7 @@ fn body(gate: &str, condition: &GateCondition) -> serde_json::Value {
             "status": if condition.registered { "True" } else { "False" },
             "reason": condition.reason(),
             "message": condition.message(),
-            "lastTransitionTime": since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "lastTransitionTime": crate::clock::seconds(since),
         }] },
     })
 }

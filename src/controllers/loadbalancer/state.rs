@@ -594,7 +594,7 @@ mod tests {
         let mut state = states.read(&key, "one");
         state.withhold(BACKENDS_WITHHELD, Some("no node is ready"));
         states.replace(&key, state.clone());
-        assert!(alarms.report().contains("shop/web: no node is ready"), "{}", alarms.report());
+        assert!(alarms.report(true).contains("shop/web: no node is ready"), "{}", alarms.report(true));
         state.withhold(BACKENDS_WITHHELD, None);
         states.replace(&key, state);
         assert!(!alarms.stands("service", BACKENDS_WITHHELD));

@@ -10,12 +10,13 @@ use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::cluster::{Store, WriteFault};
 use crate::controllers::node_patch::{self, NodePatcher, PatchTarget};
 use crate::controllers::reporter::{Reporter, trouble, trouble_of, trouble_of_write};
-use crate::fence::{NotLeading, WRITE_TIME};
+use crate::fence::WRITE_TIME;
 use crate::plan::inputs::{NodeView, Taint};
 use crate::plan::node::{
     NodeChange, NodeClass, NodePlan, NodePolicy, NodeStep, NodeWrite, OtherInstance, UNINITIALIZED, WriteTarget,
     classify,
 };
+use crate::plan::route::condition;
 use crate::telemetry::activity;
 use crate::telemetry::alarms::{ObjectTrouble, SyncState};
 
@@ -31,9 +32,6 @@ enum NodeWriteError {
     /// The node is no longer what it was planned as.
     #[error(transparent)]
     OtherInstance(#[from] OtherInstance),
-    /// The lease is lost.
-    #[error(transparent)]
-    NotLeading(#[from] NotLeading),
 }
 
 impl NodeWriteError {
@@ -42,7 +40,7 @@ impl NodeWriteError {
         Box::new(match self {
             Self::Cluster(fault) => trouble_of_write("SyncNodeFailed", fault, "nodes"),
             Self::Cloud(fault) => trouble_of("SyncNodeFailed", fault),
-            Self::OtherInstance(_) | Self::NotLeading(_) => {
+            Self::OtherInstance(_) => {
                 ObjectTrouble { state: SyncState::Retrying, ..trouble("SyncNodeFailed", self.to_string()) }
             }
         })
@@ -50,7 +48,7 @@ impl NodeWriteError {
 
     fn ends_the_plan(&self) -> bool {
         match self {
-            Self::NotLeading(_) | Self::Cluster(WriteFault::NotLeading | WriteFault::Gone) => true,
+            Self::Cluster(WriteFault::NotLeading | WriteFault::Gone) => true,
             Self::Cloud(fault) => fault.kind == FaultKind::NotLeading,
             Self::Cluster(_) | Self::OtherInstance(_) => false,
         }
@@ -121,7 +119,7 @@ impl NodeExecutor<'_> {
     async fn disable_checks(&self, steps: &[NodeStep]) -> Result<(), NodeWriteError> {
         for step in steps {
             if let NodeStep::DisableCheck { eni, region } = step {
-                let permit = self.patcher.fence.permit(WRITE_TIME)?;
+                let permit = self.patcher.fence.permit(WRITE_TIME).map_err(WriteFault::from)?;
                 self.cloud.ecs.disable_source_dest_check(&permit, region, eni).await?;
             }
         }
@@ -166,7 +164,7 @@ fn body(change: &NodeChange<'_>, fresh: &NodeView, target: PatchTarget) -> Optio
     let NodeChange { addresses, awaits_route, labels, provider_id, taints } = change;
     let mut body = json!({});
     if *awaits_route {
-        body = node_patch::network_unavailable(true, "NoRouteCreated", "Node created without a route");
+        body = node_patch::network_unavailable(condition::AWAITED);
     }
     if let Some(addresses) = addresses {
         let mut list: Vec<_> = addresses.iter().map(|a| json!({ "type": a.kind, "address": a.address })).collect();

@@ -176,7 +176,7 @@ impl NodeRemover {
         let shown: Vec<_> =
             self.seen.iter().filter_map(|(name, seen)| Some((name.as_str(), seen.elsewhere?))).collect();
         let all_elsewhere = shown.iter().all(|(_, elsewhere)| *elsewhere);
-        let names = named(shown.iter().map(|(name, _)| *name));
+        let names = named(shown.iter().map(|(name, _)| name));
         let text = format!(
             "the instances of all nodes ({names}) are in another VPC than cloud.vpc_id says, which is {vpc_id}; no node is \
              removed until that is corrected"

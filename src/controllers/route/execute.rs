@@ -80,10 +80,9 @@ pub(super) async fn delete(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_
 
 /// Such as `create route entry 10.0.1.0/24 -> i-1`.
 fn described(verb: &str, items: &[RouteItem]) -> String {
-    let entries: Vec<String> =
-        items.iter().map(|item| format!("{} -> {}", item.destination, item.instance_id)).collect();
+    let entries = items.iter().map(|item| format!("{} -> {}", item.destination, item.instance_id));
     let noun = if items.len() == 1 { "entry" } else { "entries" };
-    format!("{verb} route {noun} {}", named(entries.iter().map(String::as_str)))
+    format!("{verb} route {noun} {}", named(entries))
 }
 
 /// Whether it passes by itself: the next reconcile reads what is there.

@@ -9,14 +9,14 @@ use tracing::{debug, warn};
 use crate::cluster::{Cluster, ObjectPath};
 use crate::controllers::reporter::Reporter;
 use crate::plan::route::networks::{
-    NlbJudge, calico, calico_config, cilium, flannel, kube_ovn, openshift, openshift_3, ovn, terway,
+    NetworkJudge, calico, calico_config, cilium, flannel, kube_ovn, openshift, openshift_3, ovn, terway,
 };
 
 /// The reports of nodes wait no longer for this one.
 const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
 /// Where pod networks leave a sign of themselves by their usual manifests, and how it is read. `registry` has the rights.
-const SIGNS: [(ObjectPath<'static>, &str, NlbJudge); 11] = [
+const SIGNS: [(ObjectPath<'static>, &str, NetworkJudge); 11] = [
     (config_maps("kube-flannel"), "kube-flannel-cfg", flannel),
     (config_maps("kube-system"), "kube-flannel-cfg", flannel),
     (config_maps("kube-system"), "cilium-config", cilium),
@@ -44,7 +44,7 @@ const fn daemon_sets(namespace: &str) -> ObjectPath<'_> {
 
 /// What the cluster shows of its pod network.
 #[derive(Debug, Default)]
-pub struct NlbFindings {
+pub struct NetworkFindings {
     /// What speaks against routes.
     pub objections: Vec<String>,
     /// What could not be read, and why.
@@ -52,8 +52,8 @@ pub struct NlbFindings {
 }
 
 /// Reads what pod networks leave in the cluster. Writes nothing; what cannot be read is left out.
-pub async fn look(cluster: &Cluster) -> NlbFindings {
-    let mut findings = NlbFindings::default();
+pub async fn look(cluster: &Cluster) -> NetworkFindings {
+    let mut findings = NetworkFindings::default();
     let looks = SIGNS.map(|(path, name, judge)| async move { (path, name, judge, cluster.look_up(path, name).await) });
     for (ObjectPath { namespace, plural, .. }, name, judge, object) in join_all(looks).await {
         let place = format!("{plural} {namespace}{}{name}", if namespace.is_empty() { "" } else { "/" });
@@ -70,7 +70,7 @@ pub async fn look(cluster: &Cluster) -> NlbFindings {
 
 /// Looks, and reports what was found.
 pub(super) async fn report(cluster: &Cluster, reporter: &Reporter) {
-    let Ok(NlbFindings { objections, unread }) = tokio::time::timeout(LONGEST_LOOK, look(cluster)).await else {
+    let Ok(NetworkFindings { objections, unread }) = tokio::time::timeout(LONGEST_LOOK, look(cluster)).await else {
         return;
     };
     for what in unread {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::{CONCURRENCY, NAME, body};
+use super::{CONCURRENCY, NAME};
 use crate::cluster::WriteFault;
-use crate::controllers::node_patch::{NodePatcher, PatchTarget};
+use crate::controllers::node_patch::{NodePatcher, PatchTarget, network_unavailable};
 use crate::controllers::{Context, for_each_limited};
 use crate::plan::inputs::NodeView;
 use crate::plan::route::condition;
@@ -47,7 +47,7 @@ async fn clear_conditions(context: &Context, nodes: &[Arc<NodeView>]) -> bool {
     let is_due = |view: &&Arc<NodeView>| condition::clear(view.network_unavailable.as_ref()).is_some();
     let due: Vec<_> = nodes.iter().filter(is_due).cloned().collect();
     let clear = |view: Arc<NodeView>| async move {
-        let change = |fresh: &NodeView| condition::clear(fresh.network_unavailable.as_ref()).map(body);
+        let change = |fresh: &NodeView| condition::clear(fresh.network_unavailable.as_ref()).map(network_unavailable);
         let patch = patcher.patch_fresh(&view, PatchTarget::Conditions, change);
         let step = activity::step("clear NetworkUnavailable: routes are unmanaged", patch);
         match activity::reconciling(ReconcileStart::new(NAME, &view.name), step).await {

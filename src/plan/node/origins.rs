@@ -29,32 +29,20 @@ pub fn origins(view: &NodeView, plan: &NodePlan) -> Vec<SettingOrigin> {
         let source = if view.provider_id.is_empty() { Instance } else { Spec("spec.providerID") };
         let help =
             "names the instance; one that the kubelet does not state is found by the address or the name of the node";
-        found.push(SettingOrigin {
-            setting: "spec.providerID",
-            value: node.provider_id.clone(),
-            source,
-            found: None,
-            help,
-        });
+        found.push(SettingOrigin::new("spec.providerID", &node.provider_id, source, help));
     }
     let provided: Vec<&str> = node.provided_node_ip.iter().flat_map(|ips| ips.split(',')).map(str::trim).collect();
     found.extend(node.addresses.iter().map(|address| of_address(address, &provided)));
-    found.extend(labels::keys().filter_map(|key| {
-        let help = "describes the instance";
-        Some(SettingOrigin { setting: key, value: node.label(key)?.to_owned(), source: Instance, found: None, help })
-    }));
+    found.extend(
+        labels::keys()
+            .filter_map(|key| Some(SettingOrigin::new(key, node.label(key)?, Instance, "describes the instance"))),
+    );
     for (key, source, help) in [
         (UNINITIALIZED, Kubelet, "keeps pods away until the instance is known"),
         (SHUTDOWN, Configuration("node.shutdown_taint"), "marks the node of a stopped instance"),
     ] {
         let taint = node.taints.iter().find(|taint| taint.key == key);
-        found.extend(taint.map(|taint| SettingOrigin {
-            setting: key,
-            value: taint.effect.clone(),
-            source,
-            found: None,
-            help,
-        }));
+        found.extend(taint.map(|taint| SettingOrigin::new(key, &taint.effect, source, help)));
     }
     found
 }
@@ -72,7 +60,7 @@ fn of_address(NodeAddress { kind, address }: &NodeAddress, provided: &[&str]) ->
     } else {
         (Instance, "is an address of the instance")
     };
-    SettingOrigin { setting: "status.addresses", value: format!("{kind} {address}"), source, found: None, help }
+    SettingOrigin::new("status.addresses", format!("{kind} {address}"), source, help)
 }
 
 #[cfg(test)]

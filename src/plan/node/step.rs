@@ -21,7 +21,7 @@ pub enum NodeStep {
     },
     /// Says `NetworkUnavailable=True` until the route exists.
     AwaitRoute,
-    /// CheckMemory the source/destination check of this interface off.
+    /// Switches the source/destination check of this interface off.
     DisableCheck {
         /// `eni-...`
         eni: String,
@@ -75,9 +75,8 @@ impl NodePlan {
     /// The plan as people read it.
     #[must_use]
     pub fn lines(&self) -> Vec<PlanLine> {
-        let line = |kind, text| PlanLine { controller: "node", object: self.node.clone(), text, destroys: false, kind };
-        let problems = self.problems.iter().map(|problem| line(LineKind::Problem, problem.to_string()));
-        let steps = self.steps.iter().map(|step| line(LineKind::Step, step.to_string()));
+        let problems = self.problems.iter().map(|it| PlanLine::new("node", &self.node, LineKind::Problem, it));
+        let steps = self.steps.iter().map(|step| PlanLine::new("node", &self.node, LineKind::Step, step));
         problems.chain(steps).collect()
     }
 }

@@ -66,13 +66,7 @@ impl RecordStep {
 
     fn line(&self) -> PlanLine {
         let destroys = matches!(self, Self::Delete { .. });
-        PlanLine {
-            controller: "pvtz",
-            object: self.owner().to_string(),
-            text: self.to_string(),
-            destroys,
-            kind: LineKind::Step,
-        }
+        PlanLine { destroys, ..PlanLine::new("pvtz", &self.owner(), LineKind::Step, self) }
     }
 }
 
@@ -114,13 +108,8 @@ impl RecordPlan {
             let line = step.line();
             PlanLine { text: format!("{}, after a second sighting", line.text), kind: LineKind::Note, ..line }
         });
-        let conflicts = self.conflicts.iter().map(|(owner, text)| PlanLine {
-            controller: "pvtz",
-            object: owner.to_string(),
-            text: text.clone(),
-            destroys: false,
-            kind: LineKind::Problem,
-        });
+        let conflicts =
+            self.conflicts.iter().map(|(owner, text)| PlanLine::new("pvtz", owner, LineKind::Problem, text));
         self.steps.iter().map(RecordStep::line).chain(withheld).chain(conflicts).collect()
     }
 }

@@ -23,6 +23,9 @@ const AVAILABLE: ConditionContent =
     ConditionContent { unavailable: false, reason: CREATED, message: "RouteController created a route" };
 const UNAVAILABLE: ConditionContent =
     ConditionContent { unavailable: true, reason: NOT_CREATED, message: "RouteController failed to create a route" };
+/// Of a new node.
+pub const AWAITED: ConditionContent =
+    ConditionContent { unavailable: true, reason: NOT_CREATED, message: "Node created without a route" };
 const CLEARED: ConditionContent = ConditionContent {
     unavailable: false,
     reason: DISABLED,

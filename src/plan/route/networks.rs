@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 /// What an object says against routes; `None` if they may be needed.
-pub type NlbJudge = fn(&Value) -> Option<String>;
+pub type NetworkJudge = fn(&Value) -> Option<String>;
 
 /// By the ConfigMap of Flannel.
 #[must_use]
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    fn objection(judge: NlbJudge, object: &Value) -> String {
+    fn objection(judge: NetworkJudge, object: &Value) -> String {
         judge(object).unwrap_or_default()
     }
 

@@ -10,21 +10,12 @@ use SettingSource::{Configuration, OnlyTable, Spec};
 pub fn origins(node: &RouteNode, tables: &[TableEntries], is_stated: bool) -> Vec<SettingOrigin> {
     let table = |TableEntries { id, .. }: &TableEntries| {
         let source = if is_stated { Configuration("route.table_ids") } else { OnlyTable };
-        SettingOrigin {
-            setting: "route table",
-            value: id.clone(),
-            source,
-            found: None,
-            help: "has an entry for each pod CIDR of the node",
-        }
+        SettingOrigin::new("route table", id, source, "has an entry for each pod CIDR of the node")
     };
-    let destination = |value| {
-        let help = "the pods of the node";
-        SettingOrigin { setting: "destination", value, source: Spec("spec.podCIDRs"), found: None, help }
-    };
+    let destination =
+        |cidr: String| SettingOrigin::new("destination", cidr, Spec("spec.podCIDRs"), "the pods of the node");
     let next_hop = |instance: &String| {
-        let (value, source) = (instance.clone(), Spec("spec.providerID"));
-        SettingOrigin { setting: "next hop", value, source, found: None, help: "the instance of the node" }
+        SettingOrigin::new("next hop", instance, Spec("spec.providerID"), "the instance of the node")
     };
     let cidrs = node.cidrs.iter().map(ToString::to_string).map(destination);
     tables.iter().map(table).chain(cidrs).chain(node.instance.iter().map(next_hop)).collect()

@@ -263,25 +263,17 @@ impl RoutePlan {
     /// The plan as people read it.
     #[must_use]
     pub fn lines(&self) -> Vec<PlanLine> {
-        let line = |node: &str, text, (kind, destroys)| PlanLine {
-            controller: "route",
-            object: node.to_owned(),
-            text,
-            destroys,
-            kind,
+        let line = |node: &str, kind, text: String| PlanLine::new("route", &node, kind, &text);
+        let withheld = |node, why: String| line(node, LineKind::Note, format!("withheld: {why}"));
+        let step = |it: &RouteStep, more: &str| {
+            let line = line(it.node(), LineKind::Step, format!("{it}{more}"));
+            PlanLine { destroys: it.deletes(), ..line }
         };
-        const PROBLEM: (LineKind, bool) = (LineKind::Problem, false);
-        const WITHHELD: (LineKind, bool) = (LineKind::Note, false);
-        let step = |destroys| (LineKind::Step, destroys);
-        let problems = self.problems.iter().map(|(node, problem)| line(node, problem.to_string(), PROBLEM));
-        let over_limit = self.over_limit.iter().map(|step| line(step.node(), format!("withheld: {step}"), WITHHELD));
-        let orphans =
-            self.withheld.iter().map(|orphan| line(orphan.step.node(), format!("withheld: {orphan}"), WITHHELD));
-        let steps = self.steps.iter().map(|it| line(it.node(), it.to_string(), step(it.deletes())));
-        let unconfirmed = self
-            .unconfirmed
-            .iter()
-            .map(|it| line(it.node(), format!("{it}; done if a second look confirms it"), step(true)));
+        let problems = self.problems.iter().map(|(node, it)| line(node, LineKind::Problem, it.to_string()));
+        let over_limit = self.over_limit.iter().map(|it| withheld(it.node(), it.to_string()));
+        let orphans = self.withheld.iter().map(|it| withheld(it.step.node(), it.to_string()));
+        let steps = self.steps.iter().map(|it| step(it, ""));
+        let unconfirmed = self.unconfirmed.iter().map(|it| step(it, "; done if a second look confirms it"));
         problems.chain(over_limit).chain(orphans).chain(steps).chain(unconfirmed).collect()
     }
 }
