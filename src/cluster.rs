@@ -19,7 +19,7 @@ mod store;
 mod watch;
 mod watched;
 
-pub use connect::ConnectError;
+pub use connect::{ConnectError, check_kubeconfig};
 pub use events::{EVENTS_PAGE, Events, LastingEvent, Regarding, advice, event_code, without_request_ids};
 pub use faults::WriteFault;
 pub(crate) use faults::truncate;

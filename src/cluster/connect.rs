@@ -235,6 +235,17 @@ fn client(config: Config) -> Result<Client, ConnectError> {
     Ok(builder.build())
 }
 
+/// Reads the kubeconfig that is stated, if one is, as a connection does. Runs no credential plugin.
+///
+/// # Errors
+/// [`ConnectError`]
+pub async fn check_kubeconfig(config: &Kubernetes) -> Result<(), ConnectError> {
+    if config.kubeconfig.is_none() {
+        return Ok(());
+    }
+    source(config, |_| None, |_| false)?.load(config).await.map(drop)
+}
+
 /// Prepares requests to the API server, and what starts a task that keeps the credentials fresh and never ends by itself.
 pub(super) async fn connect(
     config: &Kubernetes,

@@ -1,6 +1,7 @@
-//! `check`: the configuration, and with `--cluster` whether it fits the pod network.
+//! `check`: the configuration, the kubeconfig that it states, and with `--cluster` whether it fits the pod network.
 
 use super::{CommandError, CommandResult, connect, print, runtime};
+use crate::cluster::check_kubeconfig;
 use crate::config::{Config, Credentials, Loaded};
 use crate::controllers::route;
 
@@ -8,8 +9,16 @@ pub(super) fn run(loaded: &Loaded, asks_cluster: bool) -> CommandResult {
     if asks_cluster {
         runtime()?.block_on(fits_cluster(&loaded.config))?;
     }
+    let Config { kubernetes, cloud, .. } = &loaded.config;
+    match &kubernetes.kubeconfig {
+        // Away from its host.
+        Some(file) if !file.exists() => {
+            print(&format!("not looked at: kubernetes.kubeconfig names {}, which is not there\n", file.display()))?;
+        }
+        _ => runtime()?.block_on(check_kubeconfig(kubernetes)).map_err(CommandError::new)?,
+    }
     // Away from its pods, their files are not there.
-    if let Credentials::Unusable(why) = &loaded.config.cloud.credentials {
+    if let Credentials::Unusable(why) = &cloud.credentials {
         print(&format!("not looked at: {why}\n"))?;
     }
     print(&format!("{}: no problems\n", loaded.path.display()))

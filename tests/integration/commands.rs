@@ -64,6 +64,26 @@ async fn check_prints_every_problem_with_its_place() {
     assert!(err(&missing).contains("alicloud-ccm.toml"), "{}", err(&missing));
 }
 
+/// It is read as at a start. On another machine than its own, the file may not be there.
+#[tokio::test]
+async fn check_says_what_is_wrong_with_the_kubeconfig() {
+    let world = World::new(&["node"], "").await;
+    let file = world.folder().join("kubeconfig");
+    for text in ["", "contexts: 7", "current-context: other"] {
+        std::fs::write(&file, text).unwrap();
+        let refused = world.run(&["check"]).await;
+        assert_eq!((refused.status.code(), out(&refused)), (Some(1), String::new()), "{text:?}: {}", err(&refused));
+        let said = format!("the kubeconfig {} (kubernetes.kubeconfig) cannot be used: ", file.display());
+        assert!(err(&refused).contains(&said), "{text:?}: {}", err(&refused));
+    }
+    std::fs::remove_file(&file).unwrap();
+    let elsewhere = world.run(&["check"]).await;
+    let said = format!("not looked at: kubernetes.kubeconfig names {}, which is not there\n", file.display());
+    assert_eq!((elsewhere.status.code(), err(&elsewhere)), (Some(0), String::new()));
+    assert!(out(&elsewhere).starts_with(&said), "{}", out(&elsewhere));
+    assert!(world.testbed.cluster.calls().is_empty());
+}
+
 #[tokio::test]
 async fn the_files_that_come_with_the_product_have_no_problems() {
     let world = World::new(ALL, "").await;

@@ -207,6 +207,9 @@ fn every_file_of_an_installation_is_there_when_it_is_asked_for() {
             text.contains("\nkubernetes.kubeconfig = \"kubeconfig\"\n"),
             "{page}: a host needs a kubeconfig: {text}"
         );
+        // The cluster's own, which the kubeconfig of the guide names.
+        let authority = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(folder.path().join("ca.crt"), authority.cert.pem()).unwrap();
         let path = folder.path().join("alicloud-ccm.toml");
         std::fs::write(&path, text).unwrap();
         let (mut is_installed, mut tried) = (false, 0);
