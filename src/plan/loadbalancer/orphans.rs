@@ -4,7 +4,7 @@
 //! tag. A name alone says nothing. Marks with the id alone prove nothing against another cluster with the same id, see
 //! [`crate::plan::provenance`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -119,9 +119,9 @@ pub fn unclaimed_groups(
     instances: &[Unclaimed<OrphanedInstance>],
     settings: &ServiceSettings,
 ) -> UnclaimedGroups {
-    let mut found = UnclaimedGroups::default();
+    let (mut found, claims) = (UnclaimedGroups::default(), Claims::of(services));
     for (group, used_by) in groups {
-        let Some(Unclaimed { what, provenance }) = unclaimed([*group], services, settings).pop() else { continue };
+        let Some(Unclaimed { what, provenance }) = claims.lack(group, settings) else { continue };
         let OrphanedInstance { id, name, mark, .. } = what;
         let has_it = |one: &&Unclaimed<OrphanedInstance>| {
             (&one.what.mark, &one.provenance) == (&mark, &provenance) && used_by.iter().all(|id| *id == one.what.id)
@@ -160,28 +160,47 @@ pub fn unclaimed<'a>(
     services: &[Arc<ServiceView>],
     settings: &ServiceSettings,
 ) -> Vec<Unclaimed<OrphanedInstance>> {
-    let ours = instances.into_iter().filter(|instance| {
-        instance.tags.get(&settings.cluster_tag) == Some(&settings.cluster_id) && !instance.tags.contains_key(REUSE_TAG)
-    });
-    ours.filter_map(|instance| {
-        let mark = instance.tags.get(MARK_TAG)?;
-        let claimed = services.iter().any(|service| claims(service, &instance, mark));
-        let provenance = provenance(&instance, claimed, settings)?;
-        let TaggedInstance { id, name, address, .. } = instance;
-        let [id, name, address, mark] = [id, name, address, mark].map(str::to_owned);
-        Some(Unclaimed { what: OrphanedInstance { id, name, address, mark }, provenance })
-    })
-    .collect()
+    let claims = Claims::of(services);
+    instances.into_iter().filter_map(|instance| claims.lack(&instance, settings)).collect()
 }
 
-fn claims(service: &ServiceView, instance: &TaggedInstance<'_>, mark: &str) -> bool {
-    let publishes = |text: &str| !text.is_empty() && text == instance.address;
-    (default_name(marked_uid(service)) == mark && may_have_one(service))
-        || [LABEL_LB_ID, LABEL_FORMER_LB_ID]
-            .iter()
-            .any(|label| service.labels.get(*label).is_some_and(|id| id == instance.id))
-        || raw(service, ID) == Some(instance.id)
-        || service.ingress.iter().any(|ingress| publishes(&ingress.ip) || publishes(&ingress.hostname))
+/// By what Services claim load balancers. Each is looked at once, as there can be thousands of both.
+struct Claims<'a> {
+    /// Values of the mark tag.
+    marks: HashSet<String>,
+    ids: HashSet<&'a str>,
+    /// Those that are published.
+    addresses: HashSet<&'a str>,
+}
+
+impl<'a> Claims<'a> {
+    fn of(services: &'a [Arc<ServiceView>]) -> Self {
+        let having = services.iter().filter(|service| may_have_one(service));
+        let ids = services.iter().flat_map(|service| {
+            let labels = [LABEL_LB_ID, LABEL_FORMER_LB_ID].map(|label| service.labels.get(label).map(String::as_str));
+            labels.into_iter().chain([raw(service, ID)]).flatten()
+        });
+        let ingress = services.iter().flat_map(|service| &service.ingress);
+        let addresses = ingress.flat_map(|ingress| [ingress.ip.as_str(), ingress.hostname.as_str()]);
+        Self {
+            marks: having.map(|service| default_name(marked_uid(service))).collect(),
+            ids: ids.collect(),
+            addresses: addresses.filter(|text| !text.is_empty()).collect(),
+        }
+    }
+
+    /// See [`unclaimed`].
+    fn lack(&self, instance: &TaggedInstance<'_>, settings: &ServiceSettings) -> Option<Unclaimed<OrphanedInstance>> {
+        let &TaggedInstance { id, name, address, tags, .. } = instance;
+        if tags.get(&settings.cluster_tag) != Some(&settings.cluster_id) || tags.contains_key(REUSE_TAG) {
+            return None;
+        }
+        let mark = tags.get(MARK_TAG)?;
+        let claimed = self.marks.contains(mark) || self.ids.contains(id) || self.addresses.contains(address);
+        let provenance = provenance(instance, claimed, settings)?;
+        let [id, name, address, mark] = [id, name, address, mark].map(str::to_owned);
+        Some(Unclaimed { what: OrphanedInstance { id, name, address, mark }, provenance })
+    }
 }
 
 /// Whether a Service asks for a load balancer, or is not yet cleaned up after.
@@ -296,5 +315,23 @@ mod tests {
         assert_eq!(found(&[("lb-1", "", &[id, mark])], service.clone()).len(), 0);
         let copied = found(&[("lb-1", "", &[id, mark, (CLUSTER_UID_TAG, "u2")])], service);
         assert_eq!(copied, [("lb-1".to_owned(), "other")].into());
+    }
+
+    #[test]
+    fn twice_as_many_load_balancers_and_services_take_twice_the_work() {
+        let cost = |count: usize| {
+            let uids: Vec<String> = (0..count).map(|number| format!("uid-{number}")).collect();
+            let services: Vec<Arc<ServiceView>> = uids.iter().map(|uid| Arc::new(service(uid))).collect();
+            let tags = |uid: &String| [(CLUSTER_TAG, "c1".to_owned()), (MARK_TAG, default_name(uid))];
+            let tags =
+                uids.iter().map(|uid| tags(uid).map(|(key, value)| (key.to_owned(), value)).into_iter().collect());
+            let tags: Vec<LiteMap<String, String>> = tags.collect();
+            let instance = |tags| TaggedInstance { id: "lb-1", name: "n", address: "", vpc_id: "", tags };
+            let (instances, settings) = (tags.iter().map(instance), settings());
+            let look = || assert_eq!(unclaimed(instances, &services, &settings), []);
+            allocation_counter::measure(look).count_total
+        };
+        let (small, large) = (cost(100), cost(200));
+        assert!(large * 10 <= small * 22, "{small} allocations, {large} with twice as many");
     }
 }
