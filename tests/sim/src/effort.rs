@@ -74,6 +74,9 @@ mod tests {
                 let address = std::net::IpAddr::from([10, 0, 0, 1]);
                 let endpoints = [crate::cluster::Endpoint::ready(address, "a")];
                 cluster.set_endpoints("default", &format!("s-{number}"), &endpoints).unwrap();
+                // An early one keeps its address and its port while others are given theirs.
+                let status = json!({"loadBalancer": {"ingress": [{"ip": format!("10.1.0.{}", number % 250)}]}});
+                cluster.patch_status("Service", "default", "s-0", &status).unwrap();
             }
             assert_eq!(list(&cluster, "/api/v1/services").await, size + 1);
             assert_eq!(list(&cluster, "/apis/discovery.k8s.io/v1/endpointslices").await, size);

@@ -36,7 +36,8 @@ impl Lowest {
     fn search(&self, first: u32, last: u32, is_held: impl Fn(u32) -> bool) -> RangeInclusive<u32> {
         let (begin, known) = self.0.get();
         let start = if begin == first { known } else { first };
-        let lowest = (start..=last).find(|number| !is_held(*number)).unwrap_or(last);
+        let mut numbers = (start..=last).inspect(|_| effort::look());
+        let lowest = numbers.find(|number| !is_held(*number)).unwrap_or(last);
         self.0.set((first, lowest));
         lowest..=last
     }
@@ -55,17 +56,21 @@ impl Allocations {
     /// Notes what a Service holds now that `before` it did not, and the other way round.
     pub(super) fn change(&mut self, before: Option<&Value>, now: Option<&Value>) {
         let (before, now) = (Held::by(before), Held::by(now));
-        for ip in &before.addresses {
+        for ip in before.addresses.difference(&now.addresses) {
             release(&mut self.addresses, ip);
             let number = ip.parse().ok().and_then(|ip: Ipv4Addr| u32::from(ip).checked_sub(SERVICE_NETWORK));
             self.lowest_address.release(number.unwrap_or(u32::MAX));
         }
-        for port in &before.ports {
+        for port in before.ports.difference(&now.ports) {
             release(&mut self.ports, port);
             self.lowest_port.release(u32::from(*port));
         }
-        now.addresses.into_iter().for_each(|ip| *self.addresses.entry(ip).or_default() += 1);
-        now.ports.into_iter().for_each(|port| *self.ports.entry(port).or_default() += 1);
+        for ip in now.addresses.difference(&before.addresses) {
+            *self.addresses.entry(ip.clone()).or_default() += 1;
+        }
+        for port in now.ports.difference(&before.ports) {
+            *self.ports.entry(*port).or_default() += 1;
+        }
     }
 }
 
