@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`annotations`] (what users may say), [`desire`] (what a Service asks for, a [`desired::Desired`]),
 //! [`observed`] (what the cloud has), `apply` (what steps do to it) and [`needs`] (what of it must be read), [`diff`] and
-//! [`teardown`] (the steps). What all load balancer products share is in [`service`](super::service).
+//! [`teardown`] (the steps). What all load balancer products share is in [`loadbalancer`](super::loadbalancer).
 
 pub mod annotations;
 mod apply;
