@@ -55,7 +55,7 @@ pub(super) struct Wanted<P: Product> {
 enum Depth {
     /// Nothing, except what the plan would change: the cached state counts.
     Memory,
-    /// Everything that is cached, after an edit by the user.
+    /// Everything of the known load balancer, by ids, after an edit by the user.
     Edited,
     /// List pages confirm the cached state; server groups are read if it is their turn.
     Lists { groups: bool },
@@ -323,10 +323,10 @@ impl<P: Product> Preparer<P> {
         // The load balancer of a user is in no list by our tag.
         let due = if facts.named.is_none() && !is_edited { case.due_with(&all_known) } else { None };
         let search = case.search(P::KIND, due);
-        let named_groups = known.observed.groups_by_name();
+        let groups_alone = known.observed.groups_unfilled();
         let remembered = match depth {
             Depth::Lists { groups: true } => None,
-            Depth::Edited => Some(&named_groups),
+            Depth::Edited => Some(&groups_alone),
             _ => Some(&*known.observed),
         };
         let looked = async {

@@ -106,8 +106,8 @@ impl<M: CloudModel> Observed<M> {
         Self { instance: Some(instance), ..Self::default() }
     }
 
-    /// Of what is there, only which server groups there are.
-    pub fn groups_by_name(&self) -> Self {
+    /// The known server groups without their backends, and nothing else.
+    pub fn groups_unfilled(&self) -> Self {
         let unread = |group: &ObservedGroup| ObservedGroup { name: group.name.clone(), backends: None };
         let groups = self.groups.iter().map(|(id, group)| (id.clone(), unread(group))).collect();
         Self { groups, unlisted: self.unlisted.clone(), ..Self::default() }

@@ -152,7 +152,7 @@ impl Observed {
         ours.map_or(given, |group| &group.id)
     }
 
-    /// Adds a job for each resource that the cloud shows to be changing, whoever started the change.
+    /// Adds a job for each resource whose status is transitional, also where another client started the change.
     pub fn note_what_is_busy(&mut self) {
         let mut busy = Vec::new();
         let job = |line: String, deletes| Job { line, deletes, ..Job::default() };
