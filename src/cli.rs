@@ -42,7 +42,8 @@ pub struct SourceArgs {
 pub enum Command {
     /// Runs the controllers that the file lists (this is the default).
     Run,
-    /// Checks the configuration and prints every problem with its position. Exit code 0 without problems, 1 otherwise.
+    /// Checks the configuration, and the kubeconfig that it names, if that file is here. Prints every problem with its position. Exit
+    /// code 0 without problems, 1 otherwise.
     Check {
         /// Also asks the API server whether the pod network fits: with `route`, whether it needs routes of this program.
         #[arg(long)]
