@@ -13,7 +13,7 @@ use sim::testbed::Testbed;
 
 use super::controller::Controller;
 use super::measure::{Picture, Row, Stopwatch};
-use super::world::{self, addressed, initialised, instance, node, routed};
+use super::world::{self, addressed, backends, initialised, instance, is_network, node, routed};
 use super::{Options, anything, say};
 
 /// A day has so many of these, whatever its length; a shorter one has proportionally fewer of the first two.
@@ -150,30 +150,9 @@ fn is_balanced(service: &Value) -> bool {
     service["spec"]["type"] == "LoadBalancer"
 }
 
-/// By the name of the Service, which is in the name of each server group: the first of them, no more than `most`.
-fn backends(account: &Account, most: usize) -> HashMap<String, BTreeSet<String>> {
-    let mut found: HashMap<String, BTreeSet<String>> = HashMap::new();
-    for group in account.load_balancers.values().flat_map(|balancer| balancer.groups.values()) {
-        let service = group.name.split('/').nth(2).unwrap_or_default();
-        found
-            .entry(service.to_owned())
-            .or_default()
-            .extend(group.backends.iter().take(most).map(|it| it.server_id.clone()));
-    }
-    for group in account.nlb.groups.values() {
-        let service = group.name.split('.').nth(3).unwrap_or_default();
-        found.entry(service.to_owned()).or_default().extend(group.servers.iter().take(most).map(|it| it.id.clone()));
-    }
-    found
-}
-
 fn entries(account: &Account) -> usize {
     let all = account.route_tables.values().flat_map(|table| table.entries.values());
     all.filter(|entry| entry.next_hop_type == "Instance").count()
-}
-
-fn is_network(service: &str) -> bool {
-    service.contains("net-")
 }
 
 /// How many backends one call adds or removes.
@@ -184,11 +163,6 @@ fn at_once(service: &str) -> usize {
 /// Name of the Service that is made as the nth.
 fn made(number: usize) -> String {
     format!("new-{}-{number}", if number.is_multiple_of(2) { "web" } else { "net" })
-}
-
-fn expose(testbed: &Testbed, name: &str, is_local: bool) -> Result<(), String> {
-    let expose = if is_network(name) { world::expose_network } else { world::expose };
-    expose(testbed, name, is_local)
 }
 
 /// The cluster, and what was done to it that is not seen yet.
@@ -315,7 +289,7 @@ impl Day<'_> {
     /// Makes a Service, and removes another.
     fn make(&mut self) -> Result<(), String> {
         let name = made(self.made);
-        expose(self.testbed, &name, false)?;
+        world::expose(self.testbed, &name, false)?;
         // With the first of its backends; a network load balancer is looked up three times, see `scenarios`.
         self.floor += if is_network(&name) { 7 } else { 4 } + self.nodes.len().div_ceil(at_once(&name)) - 1;
         self.wide.insert(name.clone());
@@ -563,7 +537,7 @@ fn begin<'a>(options: &Options, testbed: &'a Testbed) -> Result<Day<'a>, String>
     for number in 0..options.services.max(4) {
         let name = format!("{}-{number}", if number / 4 % 2 == 0 { "web" } else { "net" });
         let is_moving = number % 4 == 0;
-        expose(testbed, &name, is_moving)?;
+        world::expose(testbed, &name, is_moving)?;
         match is_moving {
             true => moving.push((name, 0)),
             false => drop(wide.insert(name)),

@@ -84,7 +84,7 @@ struct Options {
     /// Instead of a life: how soon endpoints that move are in their load balancers while other work waits for its quota.
     #[arg(long, conflicts_with_all = ["floors", "size", "day", "controller", "network"])]
     latencies: bool,
-    /// With `--latencies`: endpoints that move under each condition, one every 1.5 s.
+    /// With `--latencies`: endpoints of each product that move under each condition, one every 1.5 s.
     #[arg(long, default_value_t = 40)]
     moves: usize,
     /// With `--day`: besides, replicas are killed, watches break, and requests to the cloud and to the API server fail or

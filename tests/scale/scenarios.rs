@@ -8,7 +8,7 @@ use sim::testbed::Testbed;
 
 use super::controller::Controller;
 use super::measure::{Row, Stopwatch};
-use super::world::{self, addressed, groups_with, initialised, instance, routed};
+use super::world::{self, addressed, groups_with, initialised, instance, is_network, routed};
 use super::{Options, say};
 
 /// After this time without a call, what was to be done is done.
@@ -71,7 +71,7 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
         let mut watch = begin(&controller);
         for number in 0..options.network {
             watch.born(network(number));
-            world::expose_network(testbed, &network(number), true)?;
+            world::expose(testbed, &network(number), true)?;
         }
         let named = |testbed: &Testbed| addressed(testbed).into_iter().filter(|name| is_network(name)).collect();
         watch.until_all("network Services have names", options.network, named).await?;
@@ -166,10 +166,6 @@ pub(crate) fn service(number: usize) -> String {
 /// A Service with a network load balancer.
 pub(crate) fn network(number: usize) -> String {
     format!("net-{number}")
-}
-
-pub(crate) fn is_network(name: &str) -> bool {
-    name.starts_with("net-")
 }
 
 fn moving(number: usize) -> String {

@@ -56,10 +56,7 @@ impl Place<'_> {
             world::stand(testbed, number)?;
         }
         for number in 0..self.balanced() {
-            match number < options.services {
-                true => world::expose(testbed, &self.name(number), true)?,
-                false => world::expose_network(testbed, &self.name(number), true)?,
-            }
+            world::expose(testbed, &self.name(number), true)?;
             self.move_to(number, 0)?;
         }
         for number in 0..options.others {

@@ -1,29 +1,32 @@
 //! Both worlds, large enough, and what is looked at in them.
 
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
+use sim::cloud::Account;
 use sim::cluster::Version;
-use sim::population::{POD_NETWORK, account};
-pub(crate) use sim::population::{
-    endpoints, expose, expose_network, heartbeat, instance, join, node, rent, serve, stand,
-};
+use sim::population::{self, POD_NETWORK, account};
+pub(crate) use sim::population::{endpoints, heartbeat, instance, join, node, rent, serve, stand};
 use sim::testbed::{ACCESS_KEY, REGION, Testbed, VPC};
 
 use super::{Options, anything};
+
+/// How long a job of a network load balancer takes.
+pub(crate) const JOB: Duration = Duration::from_millis(300);
 
 /// Opens a testbed with room for everything, and writes the configuration into `folder`.
 pub(crate) async fn open(options: &Options, folder: &Path) -> Result<Testbed, String> {
     let mut world = account(2 * options.nodes + 2 * options.services + options.network + 400);
     world.dials.latency = options.latency();
     world.dials.rate_quotas = options.quotas;
-    (world.dials.nlb_creation_time, world.dials.nlb_job_time) = (Duration::from_secs(2), Duration::from_millis(300));
+    (world.dials.nlb_creation_time, world.dials.nlb_job_time) = (Duration::from_secs(2), JOB);
     let testbed = Testbed::with(Version::NEWEST, world).await.map_err(anything)?;
     testbed.cluster.allow_node_ports(20000, 65535);
     let path = testbed.write_config(folder, &["node", "route", "service"], "").map_err(anything)?;
     let quotas = if options.quotas || options.budget { "" } else { "[cloud.quotas]\n\"*\" = 100000\n" };
-    let also = if options.network > 0 || options.day.is_some() { ", \"nlb\"" } else { "" };
+    let also = if options.network > 0 || options.day.is_some() || options.latencies { ", \"nlb\"" } else { "" };
     std::fs::write(path, format!("{}{quotas}", config(&testbed, also))).map_err(anything)?;
     Ok(testbed)
 }
@@ -64,6 +67,37 @@ cluster_cidrs = ["{POD_NETWORK}"]
 port = 0
 "#
     )
+}
+
+/// Whether the Service of this name has a network load balancer.
+pub(crate) fn is_network(service: &str) -> bool {
+    service.contains("net-")
+}
+
+/// Makes a Service with the load balancer that belongs to its name.
+pub(crate) fn expose(testbed: &Testbed, name: &str, is_local: bool) -> Result<(), String> {
+    let expose = if is_network(name) { population::expose_network } else { population::expose };
+    expose(testbed, name, is_local)
+}
+
+/// The Service in the name of a server group.
+pub(crate) fn service_of(group: &str) -> &str {
+    let part = if group.contains('/') { group.split('/').nth(2) } else { group.split('.').nth(3) };
+    part.unwrap_or_default()
+}
+
+/// Instances in the server groups of each Service: the first of each group, no more than `most`.
+pub(crate) fn backends(account: &Account, most: usize) -> HashMap<String, BTreeSet<String>> {
+    let mut found: HashMap<String, BTreeSet<String>> = HashMap::new();
+    for group in account.load_balancers.values().flat_map(|balancer| balancer.groups.values()) {
+        let instances = group.backends.iter().take(most).map(|it| it.server_id.clone());
+        found.entry(service_of(&group.name).to_owned()).or_default().extend(instances);
+    }
+    for group in account.nlb.groups.values() {
+        let instances = group.servers.iter().take(most).map(|it| it.id.clone());
+        found.entry(service_of(&group.name).to_owned()).or_default().extend(instances);
+    }
+    found
 }
 
 /// Names of the nodes that no longer wait for the cloud controller.
