@@ -8,6 +8,7 @@
 //! cargo run --release --example scale -- --size 15 --nodes 10000 --services 2500 --network 2500 --others 15000 --events 1000000
 //! cargo run --release --example scale -- --day 30 --nodes 1000 --services 300 --plot docs/pictures/memory.svg
 //! cargo run --release --example scale -- --floors --nodes 20               # the published quotas and the floor that they set
+//! cargo run --release --example scale -- --floors --nodes 600 --services 1000 --replaced 500 --account-quotas 20
 //! cargo run --release --example scale -- --latencies --nodes 20 --services 1000
 //! cargo run --release --example scale -- --controller ./other --argument --kubeconfig={kubeconfig}
 //! ```
@@ -51,6 +52,10 @@ struct Options {
     /// The cloud enforces the published quotas of calls per minute.
     #[arg(long)]
     quotas: bool,
+    /// The account has so many times the published quotas, and `cloud.quotas` says so: with `--quotas`, `--floors` or
+    /// `--latencies`.
+    #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    account_quotas: u32,
     /// The controller keeps within the published quotas of calls per minute although the cloud does not enforce them.
     /// Otherwise its configuration states quotas that are out of reach, as of an account with raised quotas.
     #[arg(long)]

@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use alicloud_ccm::alibaba::actions::ALL;
-use alicloud_ccm::alibaba::endpoints::CloudProduct;
 use sim::cloud::Call;
 use sim::testbed::Testbed;
 
@@ -49,6 +47,8 @@ struct Quotas<'a> {
     testbed: &'a Testbed,
     controller: Controller,
     patience: Duration,
+    /// Calls a minute that the account has of each action.
+    quotas: BTreeMap<String, u32>,
     /// When it began, by the time of the cloud, in seconds.
     began: f64,
     /// When each write arrived, by action, in seconds since then.
@@ -77,6 +77,7 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
         testbed,
         controller,
         patience,
+        quotas: world::quotas(options.account_quotas),
         began: seconds(testbed.cloud.now()),
         sent: BTreeMap::new(),
         rows: Vec::new(),
@@ -91,14 +92,13 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
     quotas.expose(&web(0..services))?;
     quotas.until("Services are ready", |quotas| quotas.is_ready(&web(0..services), &[])).await?;
     let needs = quotas.creation(services);
-    quotas.finish(watch, &format!("{services} Services are created"), needs, Duration::ZERO).await?;
+    quotas.finish(watch, &format!("{services} Services are created"), &[(Duration::ZERO, needs)]).await?;
 
     let watch = quotas.start();
     quotas.join(1)?;
     quotas.until("the node serves", |quotas| quotas.is_ready(&web(0..services), &[])).await?;
-    quotas
-        .finish(watch, &format!("one node more in {services} groups"), [(ADD, services)].into(), Duration::ZERO)
-        .await?;
+    let needs = [(ADD, services)].into();
+    quotas.finish(watch, &format!("one node more in {services} groups"), &[(Duration::ZERO, needs)]).await?;
 
     let (watch, began) = (quotas.start(), Instant::now());
     for wave in 0..WAVES {
@@ -107,9 +107,10 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
     }
     let last = began.elapsed();
     quotas.until("nodes are replaced", |quotas| quotas.is_ready(&web(0..services), &[])).await?;
-    let calls = services * replaced.div_ceil(WAVES).div_ceil(BACKENDS);
+    let calls = |nodes: usize| [ADD, REMOVE].map(|action| (action, services * nodes.div_ceil(BACKENDS))).into();
     let name = format!("{replaced} nodes are replaced in {WAVES} waves");
-    quotas.finish(watch, &name, [(ADD, calls), (REMOVE, calls)].into(), last).await?;
+    let needs = [(Duration::ZERO, calls(replaced)), (last, calls(replaced.div_ceil(WAVES)))];
+    quotas.finish(watch, &name, &needs).await?;
 
     // All at once: a quarter goes, the others follow a replacement, and half as many are new.
     let (watch, going) = (quotas.start(), services / 4);
@@ -124,13 +125,13 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
     let changes = (services - going) * wave.div_ceil(BACKENDS);
     *needs.entry(ADD).or_default() += changes;
     needs.extend([(REMOVE, changes)].into_iter().chain(REMOVAL.map(|action| (action, going))));
-    quotas.finish(watch, "all of them at once", needs, Duration::ZERO).await?;
+    quotas.finish(watch, "all of them at once", &[(Duration::ZERO, needs)]).await?;
 
     let watch = quotas.start();
     quotas.delete(&staying)?;
     quotas.until("Services are gone", |quotas| quotas.is_ready(&[], &staying)).await?;
     let needs = REMOVAL.map(|action| (action, staying.len())).into();
-    quotas.finish(watch, &format!("{} Services are deleted", staying.len()), needs, Duration::ZERO).await?;
+    quotas.finish(watch, &format!("{} Services are deleted", staying.len()), &[(Duration::ZERO, needs)]).await?;
 
     let complaints = testbed.cloud.complaints();
     if !complaints.is_empty() {
@@ -226,24 +227,28 @@ impl<'a> Quotas<'a> {
         }
     }
 
-    /// Prints what came of a scenario, whose last cause came `last` after its beginning.
+    /// Prints what came of a scenario. `needs` says what it takes at least from each moment after its beginning on.
     async fn finish(
         &mut self,
         (mut watch, since): (Stopwatch<'a>, f64),
         name: &str,
-        needs: Needs,
-        last: Duration,
+        needs: &[(Duration, Needs)],
     ) -> Result<(), String> {
         watch.elapsed();
         let took = seconds(self.testbed.cloud.now()) - self.began - since;
         watch.quiet(QUIET).await?;
-        let row = watch.stop(name, needs.values().sum(), Some(&self.controller));
+        let fewest = needs.iter().map(|(_, needs)| needs.values().sum()).max();
+        let row = watch.stop(name, fewest.unwrap_or_default(), Some(&self.controller));
         self.note(&self.testbed.cloud.take_calls());
-        let after = |(action, count): (&&'static str, &usize)| {
-            let needed = earliest(&self.sent, action, since + last.as_secs_f64(), *count, self.allowed(action, &needs));
-            (last.as_secs_f64() + needed, *action)
+        let after = |(from, needs): &(Duration, Needs)| {
+            let from = from.as_secs_f64();
+            let needed = |(action, count): (&&'static str, &usize)| {
+                let needed = earliest(&self.sent, action, since + from, *count, self.allowed(action, needs));
+                (from + needed, *action)
+            };
+            needs.iter().map(needed).collect::<Vec<_>>()
         };
-        let floor = needs.iter().map(after).max_by(|one, other| one.0.total_cmp(&other.0));
+        let floor = needs.iter().flat_map(after).max_by(|one, other| one.0.total_cmp(&other.0));
         let (floor, by) = floor.unwrap_or_default();
         say(&format!("{name}: {took:.1}, {floor:.1}, {:.3} ({by}); {} refused", took / floor, row.throttled));
         for (action, used) in self.use_over_time(since, since + took) {
@@ -258,7 +263,12 @@ impl<'a> Quotas<'a> {
     /// Calls that may be sent in a minute. Where Services are created only to be filled, some are kept for others.
     fn allowed(&self, action: &str, needs: &Needs) -> f64 {
         let is_filling = action == ADD && needs.contains_key(CREATE) && !needs.contains_key(REMOVE);
-        if is_filling { (share(action) * FILLING).ceil() } else { share(action) }
+        if is_filling { (self.share(action) * FILLING).ceil() } else { self.share(action) }
+    }
+
+    /// Calls of the action that the controller may send in a minute.
+    fn share(&self, action: &str) -> f64 {
+        self.quotas.get(action).map_or(f64::INFINITY, |calls| (f64::from(*calls) * SHARE).floor())
     }
 
     /// Of each action that was used a good deal, the share of what was allowed, in percent, every ten seconds.
@@ -266,17 +276,11 @@ impl<'a> Quotas<'a> {
         let marks = || (1..).map(move |step| since + f64::from(step) * STEP).take_while(move |at| *at <= until);
         let used = |action: &String, sent: &Vec<f64>| -> Vec<f64> {
             let within = |at: f64| sent.iter().filter(|time| **time > at - WINDOW && **time <= at).count();
-            marks().map(|at| 100.0 * within(at) as f64 / share(action)).collect()
+            marks().map(|at| 100.0 * within(at) as f64 / self.share(action)).collect()
         };
         let all = self.sent.iter().map(|(action, sent)| (action.clone(), used(action, sent)));
         all.filter(|(_, used)| used.iter().any(|percent| *percent >= 50.0)).collect()
     }
-}
-
-/// Calls of the action that the controller may send in a minute.
-fn share(action: &str) -> f64 {
-    let found = ALL.iter().find(|known| known.name == action && known.product != CloudProduct::Nlb);
-    found.map_or(f64::INFINITY, |known| (f64::from(known.calls) * SHARE).floor())
 }
 
 /// How long after `since` so many further calls of the action have gone out at best, in seconds.

@@ -1,9 +1,11 @@
 //! Both worlds, large enough, and what is looked at in them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use alicloud_ccm::alibaba::actions::ALL;
 use serde_json::Value;
 use sim::cloud::Account;
 use sim::cluster::Version;
@@ -15,6 +17,8 @@ use super::{Options, anything};
 
 /// How long a job of a network load balancer takes.
 pub(crate) const JOB: Duration = Duration::from_millis(300);
+/// The highest quota that the configuration can state.
+const HIGHEST: u32 = 100_000;
 
 /// Opens a testbed with room for everything, and writes the configuration into `folder`.
 pub(crate) async fn open(options: &Options, folder: &Path) -> Result<Testbed, String> {
@@ -22,13 +26,29 @@ pub(crate) async fn open(options: &Options, folder: &Path) -> Result<Testbed, St
     world.dials.latency = options.latency();
     world.dials.rate_quotas = options.quotas;
     (world.dials.nlb_creation_time, world.dials.nlb_job_time) = (Duration::from_secs(2), JOB);
+    let stated = match options.account_quotas {
+        2.. => quotas(options.account_quotas),
+        _ if options.quotas || options.budget => BTreeMap::new(),
+        _ => [("*".to_owned(), HIGHEST)].into(),
+    };
+    world.dials.rates.clone_from(&stated);
     let testbed = Testbed::with(Version::NEWEST, world).await.map_err(anything)?;
     testbed.cluster.allow_node_ports(20000, 65535);
     let path = testbed.write_config(folder, &["node", "route", "service"], "").map_err(anything)?;
-    let quotas = if options.quotas || options.budget { "" } else { "[cloud.quotas]\n\"*\" = 100000\n" };
     let also = if options.network > 0 || options.day.is_some() || options.latencies { ", \"nlb\"" } else { "" };
-    std::fs::write(path, format!("{}{quotas}", config(&testbed, also))).map_err(anything)?;
+    let mut text = config(&testbed, also);
+    for (action, calls) in stated {
+        writeln!(text, "{action:?} = {calls}").map_err(anything)?;
+    }
+    std::fs::write(path, text).map_err(anything)?;
     Ok(testbed)
+}
+
+/// Calls a minute of each action in an account with so many times the published quotas. The two products share names of
+/// actions: the classic one, which comes first and has the lower quota, decides.
+pub(crate) fn quotas(times: u32) -> BTreeMap<String, u32> {
+    let raised = |calls: u32| calls.saturating_mul(times).min(HIGHEST);
+    ALL.iter().rev().map(|action| (action.name.to_owned(), raised(action.calls * 60 / action.seconds))).collect()
 }
 
 /// Only what has to be said; everything else is the default.
@@ -65,6 +85,8 @@ cluster_cidrs = ["{POD_NETWORK}"]
 
 [server]
 port = 0
+
+[cloud.quotas]
 "#
     )
 }
