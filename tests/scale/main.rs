@@ -32,6 +32,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use sim::cluster::Version;
 
 /// What is measured.
 #[derive(Clone, Debug, Parser)]
@@ -96,6 +97,9 @@ struct Options {
     /// lose their answers at any time, as this seed decides.
     #[arg(long, value_name = "SEED", requires = "day")]
     hostile: Option<u64>,
+    /// Version of the simulated API server. Network load balancers need a class of Services, which old ones do not have.
+    #[arg(long, value_name = "1.MINOR", default_value_t = Version::NEWEST, value_parser = version)]
+    kubernetes: Version,
     /// How long nothing happens in the scenario `idle`, in seconds.
     #[arg(long, default_value_t = 30)]
     idle: u64,
@@ -123,6 +127,12 @@ impl Options {
     const fn latency(&self) -> Duration {
         Duration::from_millis(self.latency_ms)
     }
+}
+
+fn version(text: &str) -> Result<Version, String> {
+    let minor = text.trim_start_matches('v').strip_prefix("1.").and_then(|rest| rest.split('.').next());
+    let minor = minor.and_then(|minor| minor.parse().ok());
+    minor.map(Version::minor_release).ok_or_else(|| "a version is written as 1.34".to_owned())
 }
 
 fn main() -> ExitCode {

@@ -8,6 +8,8 @@ use sim::testbed::Testbed;
 
 use super::controller::{Controller, Usage};
 
+/// Name of the objects that the election locks.
+const LOCK: &str = "ccm";
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -25,7 +27,7 @@ pub(crate) struct Row {
     pub(crate) floor: usize,
     /// Calls that the cloud refused for their number.
     pub(crate) throttled: usize,
-    /// Writes to the API server, leases aside.
+    /// Writes to the API server, locks of the election aside.
     pub(crate) cluster_writes: usize,
     pub(crate) cpu: Duration,
     pub(crate) usage: Usage,
@@ -192,7 +194,8 @@ impl<'a> Stopwatch<'a> {
                 *row.calls.entry((call.write, call.action)).or_default() += 1;
             }
         }
-        row.cluster_writes = self.testbed.cluster.writes().iter().filter(|call| call.resource != "leases").count();
+        let writes = self.testbed.cluster.writes();
+        row.cluster_writes = writes.iter().filter(|call| call.resource != "leases" && call.name != LOCK).count();
         row
     }
 }

@@ -1,5 +1,6 @@
 //! A large cluster that is there already: what it costs to start in it, to be in it, and to take over in it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use sim::testbed::Testbed;
 use super::controller::Controller;
 use super::measure::{Row, Stopwatch, percentile};
 use super::scenarios::{QUIET, network, service};
-use super::world::{self, addressed};
+use super::world::{self, addressed, instance};
 use super::{Options, say};
 
 /// Events come in so many parts, so that it shows whether memory grows with them.
@@ -73,7 +74,22 @@ impl Place<'_> {
 
     /// Moves one Service in [`MISSED`]; while no controller leads, this waits for the next one.
     fn move_some(&self, moved: usize) -> Result<(), String> {
-        (MISSED / 2..self.balanced()).step_by(MISSED).try_for_each(|number| self.move_to(number, moved))
+        self.missed().try_for_each(|number| self.move_to(number, moved))
+    }
+
+    fn missed(&self) -> impl Iterator<Item = usize> {
+        (MISSED / 2..self.balanced()).step_by(MISSED)
+    }
+
+    /// Whether the Services that [`Self::move_some`] moved have the backends that they should have.
+    fn check_moved(&self, moved: usize) -> Result<(), String> {
+        let backends = self.testbed.cloud.look(|account| world::backends(account, usize::MAX));
+        let wanted = |number| self.nodes(number, moved).into_iter().map(instance).collect::<BTreeSet<_>>();
+        let is_wrong = |number: &usize| backends.get(&self.name(*number)) != Some(&wanted(*number));
+        match self.missed().find(is_wrong) {
+            None => Ok(()),
+            Some(number) => Err(format!("{} has other backends than it should have", self.name(number))),
+        }
     }
 
     fn start(&self, log: &str) -> Result<Controller, String> {
@@ -216,6 +232,7 @@ async fn take_over(place: &Place<'_>, leader: Controller, rows: &mut Vec<Row>) -
     place.first_write(&mut watch).await?;
     say(&format!("   take-over after a kill: first write after {:.2} s", since.elapsed().as_secs_f64()));
     watch.until_quiet(QUIET).await?;
+    place.check_moved(200)?;
     rows.push(watch.stop("take-over (killed)", 0, Some(&standby)));
 
     let leader = standby;
@@ -228,6 +245,7 @@ async fn take_over(place: &Place<'_>, leader: Controller, rows: &mut Vec<Row>) -
     let (all, stopped) = (since.elapsed().as_secs_f64(), stopped.as_secs_f64());
     say(&format!("   hand-over: the leader ended after {stopped:.2} s, first write after {all:.2} s"));
     watch.until_quiet(QUIET).await?;
+    place.check_moved(300)?;
     rows.push(watch.stop("hand-over", 0, Some(&standby)));
     Ok(())
 }

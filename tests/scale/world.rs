@@ -8,7 +8,6 @@ use std::time::Duration;
 use alicloud_ccm::alibaba::actions::ALL;
 use serde_json::Value;
 use sim::cloud::Account;
-use sim::cluster::Version;
 use sim::population::{self, POD_NETWORK, account};
 pub(crate) use sim::population::{endpoints, heartbeat, instance, join, node, rent, serve, stand};
 use sim::testbed::{ACCESS_KEY, REGION, Testbed, VPC};
@@ -32,7 +31,7 @@ pub(crate) async fn open(options: &Options, folder: &Path) -> Result<Testbed, St
         _ => [("*".to_owned(), HIGHEST)].into(),
     };
     world.dials.rates.clone_from(&stated);
-    let testbed = Testbed::with(Version::NEWEST, world).await.map_err(anything)?;
+    let testbed = Testbed::with(options.kubernetes, world).await.map_err(anything)?;
     testbed.cluster.allow_node_ports(20000, 65535);
     let path = testbed.write_config(folder, &["node", "route", "service"], "").map_err(anything)?;
     let also = if options.network > 0 || options.day.is_some() || options.latencies { ", \"nlb\"" } else { "" };
