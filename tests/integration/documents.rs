@@ -431,14 +431,19 @@ fn old_links_lead_on() {
     assert!(missing.is_empty(), "version 0.1.0 printed docs/{missing:?}");
 }
 
+/// Whether a page has this text between the two marks with a name.
+fn assert_part_is_current(page: &str, name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
+    let (before, rest) = page.split_once(&begin).unwrap();
+    let (_, after) = rest.split_once(&end).unwrap();
+    expect_file![path].assert_eq(&format!("{before}{begin}{text}{end}{after}"));
+}
+
 /// What `--help` says of each command stands on the page of commands.
 #[test]
 fn the_page_of_commands_is_current() {
-    const MARKS: (&str, &str) = ("<!-- commands -->\n", "<!-- end of commands -->");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/commands.md");
-    let page = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once(MARKS.0).unwrap();
-    let (_, after) = rest.split_once(MARKS.1).unwrap();
     let mut text = String::new();
     let mut cli = alicloud_ccm::cli::Cli::command();
     cli.build();
@@ -462,5 +467,10 @@ fn the_page_of_commands_is_current() {
             text.push('\n');
         }
     }
-    expect_file![path].assert_eq(&format!("{before}{}{text}{}{after}", MARKS.0, MARKS.1));
+    assert_part_is_current("docs/reference/commands.md", "commands", &text);
+}
+
+#[test]
+fn the_page_says_on_what_each_action_of_the_simulated_cloud_rests() {
+    assert_part_is_current("docs/evidence/conformance.md", "basis", &format!("\n{}\n", sim::cloud::basis_table()));
 }

@@ -6,12 +6,16 @@
 //! ([`Call`]). Parameters that an action does not know, which the real cloud ignores without a word, are
 //! [complaints](Cloud::complaints) here.
 //!
+//! Each action says what of its behaviour is documented, what was observed, and what is our guess. Distrust the guesses
+//! first. `docs/evidence/conformance.md` has the [table](basis_table).
+//!
 //! ```text
 //! request -> parameters -> who calls -> may it -> rate -> fault before -> latency -> effect -> fault after -> answer
 //! ```
 
 mod account;
 mod actions;
+mod basis;
 mod ecs;
 mod faults;
 mod json;
@@ -49,6 +53,7 @@ use actions::{Action, Context, Product};
 use protocol::{ApiError, Nonces, Params};
 
 pub use account::*;
+pub use basis::basis_table;
 pub use faults::{ANY, Fault, Faults};
 pub use log::Call;
 pub use protocol::{form, sign, string_to_sign};

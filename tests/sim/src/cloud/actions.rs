@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::account::{Account, TokenUse};
+use super::basis::{Basis, Draft};
 use super::log::Log;
 use super::protocol::{ApiError, Params};
 use super::{ecs, nlb, pvtz, slb, sts, vpc};
@@ -23,6 +24,8 @@ pub(crate) enum Product {
 }
 
 impl Product {
+    pub(crate) const ALL: [Self; 6] = [Self::Ecs, Self::Vpc, Self::Slb, Self::Nlb, Self::Pvtz, Self::Sts];
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Ecs => "ecs",
@@ -34,7 +37,7 @@ impl Product {
         }
     }
 
-    const fn version(self) -> &'static str {
+    pub(crate) const fn version(self) -> &'static str {
         match self {
             Self::Ecs => "2014-05-26",
             Self::Vpc => "2016-04-28",
@@ -70,6 +73,8 @@ pub(crate) struct Action {
     /// Where in the answer its list is.
     pub(crate) list: Option<&'static str>,
     pub(crate) run: fn(&mut Context<'_>) -> Result<Value, ApiError>,
+    /// On what all this rests.
+    pub(crate) basis: Basis,
 }
 
 impl Action {
@@ -78,8 +83,9 @@ impl Action {
         name: &'static str,
         parameters: &str,
         run: fn(&mut Context<'_>) -> Result<Value, ApiError>,
-    ) -> Self {
-        Self { name, product, write: false, signed: true, parameters: parameters.into(), list: None, run }
+    ) -> Draft {
+        let (parameters, basis) = (parameters.into(), Basis::default());
+        Draft(Self { name, product, write: false, signed: true, parameters, list: None, run, basis })
     }
 
     pub(crate) fn write(
@@ -87,8 +93,9 @@ impl Action {
         name: &'static str,
         parameters: &str,
         run: fn(&mut Context<'_>) -> Result<Value, ApiError>,
-    ) -> Self {
-        Self { write: true, ..Self::read(product, name, parameters, run) }
+    ) -> Draft {
+        let Draft(action) = Self::read(product, name, parameters, run);
+        Draft(Self { write: true, ..action })
     }
 
     pub(crate) fn listing(self, path: &'static str) -> Self {

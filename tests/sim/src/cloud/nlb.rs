@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::account::Account;
 use super::actions::{Action, Context, Product, once, page_by_key, page_by_token};
+use super::basis::Draft;
 use super::protocol::{ApiError, Params};
 use super::table;
 use crate::effort;
@@ -42,12 +43,12 @@ pub(crate) fn actions() -> Vec<Action> {
 
 type Run = fn(&mut Context<'_>) -> Result<Value, ApiError>;
 
-fn read(name: &'static str, parameters: &str, run: Run) -> Action {
+fn read(name: &'static str, parameters: &str, run: Run) -> Draft {
     Action::read(Product::Nlb, name, parameters, run)
 }
 
 /// A write; each takes a client token and a dry run.
-fn write(name: &'static str, parameters: &str, run: Run) -> Action {
+fn write(name: &'static str, parameters: &str, run: Run) -> Draft {
     Action::write(Product::Nlb, name, &format!("{parameters} ClientToken DryRun"), run)
 }
 

@@ -62,25 +62,38 @@ pub(crate) fn actions() -> Vec<Action> {
             "Keyword SearchMode ZoneType QueryVpcId QueryRegionId ResourceGroupId PageNumber PageSize Lang",
             describe_zones,
         )
+        .documented("parameters, answer, `LIKE` by default")
+        .assumed("order by id; several filters must all match")
         .listing("/Zones/Zone"),
-        read("DescribeZoneInfo", "ZoneId! Lang", describe_zone),
+        read("DescribeZoneInfo", "ZoneId! Lang", describe_zone)
+            .documented("parameters, answer, `Zone.NotExists`")
+            .assumed("type and proxy pattern are constants"),
         read(
             "DescribeZoneRecords",
             "ZoneId! Keyword SearchMode PageNumber PageSize Lang Tag UserClientIp",
             describe_records,
         )
+        .documented("parameters, answer, `EXACT` by default, whatever the case")
+        .assumed("order by id, so that a page moves when a record before it goes")
         .listing("/Records/Record"),
         write(
             "AddZoneRecord",
             "ZoneId! Rr! Type! Value! Ttl Priority Weight Line Remark ClientToken Lang UserClientIp",
             add_record,
-        ),
+        )
+        .documented("parameters, lifetimes, `Zone.Remark`, one record per value")
+        .observed("`Record.Invalid.Conflict`", "terraform-provider-alicloud")
+        .assumed("`QuotaExceeded.Record`, `InvalidParameter`; the quota"),
         write(
             "UpdateZoneRecord",
             "RecordId! Rr! Type! Value! Ttl Priority Weight Line ClientToken Lang",
             update_record,
-        ),
-        write("DeleteZoneRecord", "RecordId! ClientToken Lang", delete_record),
+        )
+        .documented("parameters, answer")
+        .assumed("`Record.NotExists`, `Record.Invalid.Conflict`; the remark stays"),
+        write("DeleteZoneRecord", "RecordId! ClientToken Lang", delete_record)
+            .documented("parameters, answer")
+            .assumed("`Record.NotExists` for a record that is gone"),
     ]
 }
 

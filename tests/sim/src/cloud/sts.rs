@@ -16,8 +16,12 @@ pub(crate) fn actions() -> Vec<Action> {
             "AssumeRole",
             "RoleArn! RoleSessionName! DurationSeconds Policy ExternalId SourceIdentity",
             assume,
-        ),
-        Action::read(Product::Sts, "GetCallerIdentity", "", who),
+        )
+        .documented("parameters, answer, `EntityNotExist.Role`, 900 s at least")
+        .assumed("trust policies do not count"),
+        Action::read(Product::Sts, "GetCallerIdentity", "", who)
+            .documented("answer")
+            .assumed("allowed to everybody; made-up name and id of the caller"),
         Action {
             signed: false,
             ..Action::write(
@@ -25,6 +29,11 @@ pub(crate) fn actions() -> Vec<Action> {
                 "AssumeRoleWithOIDC",
                 "RoleArn! OIDCProviderArn! OIDCToken! RoleSessionName! DurationSeconds Policy",
                 assume_with_oidc,
+            )
+            .documented("parameters, answer, no signature, `AuthenticationFail.` as start of the code")
+            .assumed(
+                "`AuthenticationFail.OIDCToken.Invalid`; one token is valid, its contents do not \
+                 count",
             )
         },
     ]

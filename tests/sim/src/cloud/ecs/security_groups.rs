@@ -26,6 +26,11 @@ pub(super) fn actions() -> Vec<Action> {
             "Tag.N.Key Tag.N.Value VpcId SecurityGroupIds SecurityGroupName SecurityGroupType MaxResults NextToken",
             describe_all,
         )
+        .documented("parameters, answer")
+        .assumed(
+            "tags appear as `TagKey`, not as `Key`, which the official controller reads; all tags \
+             must match",
+        )
         .listing("/SecurityGroups/SecurityGroup"),
         Action::read(
             Product::Ecs,
@@ -33,32 +38,54 @@ pub(super) fn actions() -> Vec<Action> {
             "SecurityGroupId! Direction NicType MaxResults NextToken",
             describe_one,
         )
+        .documented("parameters, answer, 500 rules on a page")
+        .assumed("no rules for outgoing traffic; order by id of the rule")
         .listing("/Permissions/Permission"),
         Action::write(
             Product::Ecs,
             "CreateSecurityGroup",
             "VpcId SecurityGroupName Description SecurityGroupType ResourceGroupId Tag.N.Key Tag.N.Value ClientToken",
             |cx| once(cx, "IdempotentParameterMismatch", create),
+        )
+        .documented("parameters, lengths, `InvalidVpcId.NotFound`, `QuotaExceed.SecurityGroup`")
+        .assumed(
+            "`InvalidSecurityGroupName.Malformed`; two groups may have one name; a new group has no \
+             rules",
         ),
         Action::write(
             Product::Ecs,
             "AuthorizeSecurityGroup",
             &format!("SecurityGroupId! Permissions.N.IpProtocol! Permissions.N.PortRange! {numbered}ClientToken"),
             authorize,
-        ),
+        )
+        .documented("parameters, a known rule is no error, `InvalidParam.DuplicatePermissions`")
+        .observed("`AuthorizationLimitExceed` until rules are revoked", "official controller v2.14.0")
+        .assumed("`InvalidParam.SourceIp`, `InvalidPolicy.Malformed`; all rules of a call or none"),
         Action::write(
             Product::Ecs,
             "ModifySecurityGroupRule",
             &format!("SecurityGroupId! SecurityGroupRuleId! {RULE} ClientToken"),
             modify,
-        ),
+        )
+        .documented(
+            "parameters, `InvalidSecurityGroupRuleId.NotFound`, \
+             `InvalidOperation.ModifySgRuleEntityType`",
+        )
+        .assumed("a rule may become equal to another one"),
         Action::write(
             Product::Ecs,
             "RevokeSecurityGroup",
             &format!("SecurityGroupId! SecurityGroupRuleId.N {numbered}ClientToken"),
             revoke,
-        ),
-        Action::write(Product::Ecs, "DeleteSecurityGroup", "SecurityGroupId!", delete),
+        )
+        .documented(
+            "parameters; by id `InvalidParam.SecurityGroupRuleId`, by contents no match is no \
+             error",
+        )
+        .assumed("one unknown id refuses the whole call"),
+        Action::write(Product::Ecs, "DeleteSecurityGroup", "SecurityGroupId!", delete)
+            .documented("`InvalidSecurityGroupId.NotFound`, `DependencyViolation` while it is used")
+            .assumed("how long a load balancer holds a group that it left; instances hold no group"),
     ]
 }
 

@@ -24,51 +24,84 @@ pub(super) fn actions() -> Vec<Action> {
         write(
             "CreateLoadBalancer",
             &format!(
-                "AddressType! VpcId! {ZONE} ZoneMappings.N.Ipv6Address LoadBalancerName LoadBalancerType AddressIpVersion \
-                 BandwidthPackageId ResourceGroupId DeletionProtectionConfig.Enabled DeletionProtectionConfig.Reason \
-                 ModificationProtectionConfig.Status ModificationProtectionConfig.Reason Tag.N.Key Tag.N.Value"
+                "AddressType! VpcId! {ZONE} ZoneMappings.N.Ipv6Address LoadBalancerName LoadBalancerType \
+                 AddressIpVersion BandwidthPackageId ResourceGroupId DeletionProtectionConfig.Enabled \
+                 DeletionProtectionConfig.Reason ModificationProtectionConfig.Status \
+                 ModificationProtectionConfig.Reason Tag.N.Key Tag.N.Value"
             ),
             |cx| with_token(cx, |cx| all_or_nothing(cx, create)),
-        ),
-        read("GetLoadBalancerAttribute", one, get),
+        )
+        .documented("parameters, answer, `Provisioning`, two zones, codes of zones and addresses, no job")
+        .observed("`internet` in lower case", "official controller v2.14.0")
+        .assumed("how long it is `Provisioning`; `CreateFailed` never occurs; the DNS name"),
+        read("GetLoadBalancerAttribute", one, get)
+            .documented("parameters, answer, `ResourceNotFound.loadBalancer`")
+            .observed("`ResourceNotFound.loadBalancer`", "official controller v2.14.0")
+            .assumed("always business status `Normal` and zone status `Active`; one address per zone"),
         read(
             "ListLoadBalancers",
             "LoadBalancerIds.N LoadBalancerNames.N VpcIds.N Tag.N.Key Tag.N.Value AddressType AddressIpVersion \
              LoadBalancerStatus ZoneId ResourceGroupId DNSName MaxResults NextToken",
             list,
         )
+        .documented("parameters, answer, pages, limits of filters")
+        .assumed("tags are combined with AND; order by id; one that is being deleted is shown")
         .listing("/LoadBalancers"),
         write("UpdateLoadBalancerAttribute", "LoadBalancerId! LoadBalancerName CrossZoneEnabled Cps", |cx| {
             with_token(cx, update)
-        }),
+        })
+        .documented("parameters, answer")
+        .assumed("no change is no error; `Cps` is not kept"),
         write(
             "UpdateLoadBalancerAddressTypeConfig",
-            "LoadBalancerId! AddressType! ZoneMappings.N.ZoneId ZoneMappings.N.VSwitchId ZoneMappings.N.AllocationId \
-             ZoneMappings.N.EipType",
+            "LoadBalancerId! AddressType! ZoneMappings.N.ZoneId ZoneMappings.N.VSwitchId \
+             ZoneMappings.N.AllocationId ZoneMappings.N.EipType",
             |cx| with_token(cx, |cx| all_or_nothing(cx, change_address_type)),
-        ),
+        )
+        .documented("parameters, answer, `OperationDenied.AddressTypeNotChanged`")
+        .assumed("`Intranet` takes the bandwidth package away; zones that are not named get a new address"),
         write("UpdateLoadBalancerZones", &format!("LoadBalancerId! {ZONE}"), |cx| {
             with_token(cx, |cx| all_or_nothing(cx, change_zones))
-        }),
+        })
+        .documented("parameters, the whole list, `OperationDenied.ZoneMappingsNotChanged`, `ZoneVSwitchChanged`")
+        .assumed("`OperationDenied.AllocationIdChanged`; kept zones keep their addresses"),
         write(
             "UpdateLoadBalancerProtection",
             "LoadBalancerId! DeletionProtectionEnabled DeletionProtectionReason ModificationProtectionStatus \
              ModificationProtectionReason",
             |cx| with_token(cx, protect),
-        ),
-        write("EnableLoadBalancerIpv6Internet", one, |cx| with_token(cx, |cx| set_ipv6(cx, "Internet"))),
-        write("DisableLoadBalancerIpv6Internet", one, |cx| with_token(cx, |cx| set_ipv6(cx, "Intranet"))),
+        )
+        .documented("parameters, no job")
+        .assumed("in force at once; no change is no error; `ConsoleProtection` does not bind the API"),
+        write("EnableLoadBalancerIpv6Internet", one, |cx| with_token(cx, |cx| set_ipv6(cx, "Internet")))
+            .documented("parameters, no job, `OperationDenied.NonDualStackInstance`")
+            .assumed("on for one that is on is no error; an IPv6 gateway is not needed"),
+        write("DisableLoadBalancerIpv6Internet", one, |cx| with_token(cx, |cx| set_ipv6(cx, "Intranet")))
+            .documented("parameters, no job, `OperationDenied.Ipv6IntranetInstance`")
+            .assumed("in force at once"),
         write("AttachCommonBandwidthPackageToLoadBalancer", "LoadBalancerId! BandwidthPackageId!", |cx| {
             with_token(cx, attach_package)
-        }),
+        })
+        .documented("parameters, `ResourceAlreadyAssociated.loadbalancer`, `IntranetLoadBalancer`")
+        .assumed("one package at a time"),
         write("DetachCommonBandwidthPackageFromLoadBalancer", "LoadBalancerId! BandwidthPackageId!", |cx| {
             with_token(cx, detach_package)
-        }),
-        write("LoadBalancerJoinSecurityGroup", "LoadBalancerId! SecurityGroupIds.N!", |cx| with_token(cx, join)),
+        })
+        .documented("parameters, `ResourceNotAssociated.loadbalancer`")
+        .assumed("the same code for another package than the attached one"),
+        write("LoadBalancerJoinSecurityGroup", "LoadBalancerId! SecurityGroupIds.N!", |cx| with_token(cx, join))
+            .documented("parameters, 4 groups, `Conflict.SecurityGroup`, `Mismatch.vpc`")
+            .observed("`QuotaInsufficient` beyond the limit", "official controller v2.14.0")
+            .assumed("groups of two kinds: `Conflict.SecurityGroup`; name of the quota"),
         write("LoadBalancerLeaveSecurityGroup", "LoadBalancerId! SecurityGroupIds.N!", |cx| {
             with_token(cx, leave_groups)
-        }),
-        write("DeleteLoadBalancer", one, |cx| with_token(cx, delete)),
+        })
+        .documented("parameters, answer")
+        .assumed("`ResourceNotAssociated.SecurityGroup`; how long the group counts as used"),
+        write("DeleteLoadBalancer", one, |cx| with_token(cx, delete))
+            .documented("parameters, answer, `OperationDenied.DeletionProtectionEnabled`")
+            .observed("`ResourceNotFound.loadBalancer`", "official controller v2.14.0")
+            .assumed("shown as `Deleting` until its job ends; listeners go with it"),
     ]
 }
 

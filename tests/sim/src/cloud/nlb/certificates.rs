@@ -16,9 +16,21 @@ pub(super) fn actions() -> Vec<Action> {
     let some = "ListenerId! AdditionalCertificateIds.N!";
     vec![
         read("ListListenerCertificates", "ListenerId! CertType CertificateIds.N MaxResults NextToken", list)
+            .documented("parameters, answer, 50 on a page")
+            .assumed("`CertificateIds.N` does not filter; always `Associated`; 20 on a page by default")
             .listing("/Certificates"),
-        write("AssociateAdditionalCertificatesWithListener", some, |cx| with_token(cx, associate)),
-        write("DisassociateAdditionalCertificatesWithListener", some, |cx| with_token(cx, disassociate)),
+        write("AssociateAdditionalCertificatesWithListener", some, |cx| with_token(cx, associate))
+            .documented(
+                "parameters, `ResourceAlreadyAssociated.Certificate`, `OperationDenied.Protocol`, 25 at \
+                 most",
+            )
+            .assumed(
+                "all certificates or none; always a job, though its id may be empty; name of the \
+                 quota",
+            ),
+        write("DisassociateAdditionalCertificatesWithListener", some, |cx| with_token(cx, disassociate))
+            .documented("parameters, `ResourceNotAssociated.Certificate`, `DefaultCertificateUsed`")
+            .assumed("all certificates or none; always a job, though its id may be empty"),
     ]
 }
 

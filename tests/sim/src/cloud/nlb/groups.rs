@@ -30,19 +30,31 @@ pub(super) fn actions() -> Vec<Action> {
         write(
             "CreateServerGroup",
             &format!(
-                "VpcId! ServerGroupType Protocol AddressIPVersion AnyPortEnabled ResourceGroupId Tag.N.Key Tag.N.Value \
-                 {changeable}"
+                "VpcId! ServerGroupType Protocol AddressIPVersion AnyPortEnabled ResourceGroupId Tag.N.Key \
+                 Tag.N.Value {changeable}"
             ),
             |cx| with_token(cx, create),
+        )
+        .documented("parameters, ranges, defaults, answer")
+        .observed("`TCPSSL` as protocol", "official controller v2.14.0")
+        .assumed(
+            "two groups may have one name; `PreserveClientIpEnabled` is off for `Ip` and `TCPSSL`; `qch` for UDP \
+             alone",
         ),
-        write("UpdateServerGroupAttribute", &format!("ServerGroupId! {changeable}"), |cx| with_token(cx, update)),
-        write("DeleteServerGroup", "ServerGroupId!", |cx| with_token(cx, delete)),
+        write("UpdateServerGroupAttribute", &format!("ServerGroupId! {changeable}"), |cx| with_token(cx, update))
+            .documented("parameters, ranges, `IllegalParam.PreserveClientIpSwitch`")
+            .assumed("what a call leaves out stays"),
+        write("DeleteServerGroup", "ServerGroupId!", |cx| with_token(cx, delete))
+            .documented("parameters, `ResourceInUse.ServerGroup` while a listener uses it")
+            .assumed("shown as `Configuring` until its job ends"),
         read(
             "ListServerGroups",
-            "ServerGroupIds.N ServerGroupNames.N Tag.N.Key Tag.N.Value VpcId ServerGroupType ResourceGroupId MaxResults \
-             NextToken",
+            "ServerGroupIds.N ServerGroupNames.N Tag.N.Key Tag.N.Value VpcId ServerGroupType ResourceGroupId \
+             MaxResults NextToken",
             list,
         )
+        .documented("parameters, answer, pages, 10 tags per group")
+        .assumed("tags are combined with AND; order by id; `Wrr` whatever was sent")
         .listing("/ServerGroups"),
     ]
 }

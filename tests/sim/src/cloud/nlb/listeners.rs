@@ -36,16 +36,31 @@ pub(super) fn actions() -> Vec<Action> {
                 "LoadBalancerId! ListenerProtocol! ListenerPort! StartPort EndPort Tag.N.Key Tag.N.Value {ATTRIBUTES}"
             ),
             |cx| with_token(cx, create),
-        ),
-        write("UpdateListenerAttribute", &format!("ListenerId! {ATTRIBUTES}"), |cx| with_token(cx, update)),
-        write("DeleteListener", one, |cx| with_token(cx, delete)),
-        write("StartListener", one, |cx| with_token(cx, |cx| switch(cx, "Starting", "Running"))),
-        write("StopListener", one, |cx| with_token(cx, |cx| switch(cx, "Stopping", "Stopped"))),
+        )
+        .documented("parameters, ranges, defaults, `Conflict.Port`, which server group fits, codes of TLS")
+        .observed("`Conflict.Lock`", "official controller v2.14.0")
+        .assumed("its job holds the load balancer or not, as a dial says; `MissingParam.certificate`"),
+        write("UpdateListenerAttribute", &format!("ListenerId! {ATTRIBUTES}"), |cx| with_token(cx, update))
+            .documented("parameters, ranges, codes of server groups and TLS")
+            .observed("`Conflict.Lock`", "official controller v2.14.0")
+            .assumed("parameters are checked before the state; what a call leaves out stays"),
+        write("DeleteListener", one, |cx| with_token(cx, delete))
+            .documented("parameters, answer, `ResourceNotFound.listener`")
+            .observed("`Conflict.Lock`", "official controller v2.14.0")
+            .assumed("shown as `Deleting`, and holds its group, until its job ends"),
+        write("StartListener", one, |cx| with_token(cx, |cx| switch(cx, "Starting", "Running")))
+            .documented("parameters, answer")
+            .assumed("a running listener is no error"),
+        write("StopListener", one, |cx| with_token(cx, |cx| switch(cx, "Stopping", "Stopped")))
+            .documented("parameters, answer")
+            .assumed("a stopped listener is no error"),
         read(
             "ListListeners",
             "LoadBalancerIds.N ListenerIds.N ListenerProtocol Tag.N.Key Tag.N.Value MaxResults NextToken",
             list,
         )
+        .documented("parameters, answer, pages")
+        .assumed("order by load balancer and id; tags do not filter")
         .listing("/Listeners"),
     ]
 }

@@ -17,10 +17,26 @@ pub(super) fn actions() -> Vec<Action> {
     let key = "ServerGroupId! Servers.N.ServerId! Servers.N.ServerType! Servers.N.ServerIp Servers.N.Port";
     let whole = format!("{key} Servers.N.Weight Servers.N.Description");
     vec![
-        write("AddServersToServerGroup", &whole, |cx| with_token(cx, add)),
-        write("UpdateServerGroupServersAttribute", &whole, |cx| with_token(cx, update)),
-        write("RemoveServersFromServerGroup", key, |cx| with_token(cx, remove)),
+        write("AddServersToServerGroup", &whole, |cx| with_token(cx, add))
+            .documented("parameters, 200 in a call, `DuplicatedParam.Server`, codes of servers")
+            .observed("`Conflict.Lock`", "terraform-provider-alicloud#5980")
+            .assumed(
+                "`OperationFailed.ResourceIsConfiguring` during a job on the group; all servers or none; \
+                 name of the quota",
+            ),
+        write("UpdateServerGroupServersAttribute", &whole, |cx| with_token(cx, update))
+            .documented("parameters, ranges, `ResourceNotFound.BackendServer`")
+            .assumed("an absent server refuses the call; port 0 is accepted"),
+        write("RemoveServersFromServerGroup", key, |cx| with_token(cx, remove))
+            .documented("parameters, answer")
+            .observed("`IncorrectStatus.serverGroup`", "terraform-provider-alicloud#5996")
+            .assumed(
+                "`OperationFailed.ResourceIsConfiguring` during a job on the group; an absent server \
+                 refuses the call",
+            ),
         read("ListServerGroupServers", "ServerGroupId! ServerIds.N ServerIps.N MaxResults NextToken", list)
+            .documented("parameters, answer, pages, statuses")
+            .assumed("order in which they were added; the zone of ECS servers alone")
             .listing("/Servers"),
     ]
 }

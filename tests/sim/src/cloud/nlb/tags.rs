@@ -17,9 +17,18 @@ const MOST: usize = 20;
 
 pub(super) fn actions() -> Vec<Action> {
     vec![
-        write("TagResources", "ResourceType! ResourceId.N! Tag.N.Key! Tag.N.Value", |cx| with_token(cx, tag)),
-        write("UntagResources", "ResourceType! ResourceId.N! TagKey.N All", |cx| with_token(cx, untag)),
+        write("TagResources", "ResourceType! ResourceId.N! Tag.N.Key! Tag.N.Value", |cx| with_token(cx, tag))
+            .documented("parameters, 50 objects, 20 tags")
+            .assumed(
+                "`IllegalParam.Tag` beyond the limit; listeners can be tagged; all objects or none; no \
+                 job",
+            ),
+        write("UntagResources", "ResourceType! ResourceId.N! TagKey.N All", |cx| with_token(cx, untag))
+            .documented("parameters")
+            .assumed("neither keys nor `All` is refused; unknown keys are no error"),
         read("ListTagResources", "ResourceType! ResourceId.N Tag.N.Key Tag.N.Value MaxResults NextToken", list)
+            .documented("parameters, answer, 50 on a page")
+            .assumed("no listeners; an unknown object has no tags")
             .listing("/TagResources"),
     ]
 }

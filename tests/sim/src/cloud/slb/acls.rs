@@ -23,18 +23,30 @@ pub(super) fn actions() -> Vec<Action> {
             "CreateAccessControlList",
             "AclName! AddressIPVersion ResourceGroupId Tag.N.Key Tag.N.Value",
             create,
-        ),
-        Action::write(Product::Slb, "DeleteAccessControlList", "AclId!", delete),
-        Action::write(Product::Slb, "AddAccessControlListEntry", "AclId! AclEntrys!", add),
-        Action::write(Product::Slb, "RemoveAccessControlListEntry", "AclId! AclEntrys!", remove),
+        )
+        .documented("parameters, answer, `AclNumberOverLimit`")
+        .assumed("`InvalidParameter.AclName` for a name in use; 50 lists"),
+        Action::write(Product::Slb, "DeleteAccessControlList", "AclId!", delete)
+            .documented("parameters, `AclNotExist`")
+            .assumed("`OperationDenied.AclInUse` while a listener uses it"),
+        Action::write(Product::Slb, "AddAccessControlListEntry", "AclId! AclEntrys!", add)
+            .documented("parameters, `AclNotExist`, `AclEntryExceedLimit`")
+            .assumed("a known entry is no error; 50 in a call, 300 in a list; at once"),
+        Action::write(Product::Slb, "RemoveAccessControlListEntry", "AclId! AclEntrys!", remove)
+            .documented("parameters, `AclNotExist`")
+            .assumed("an unknown entry is no error, not `AclEntryEmpty`; at once"),
         Action::read(
             Product::Slb,
             "DescribeAccessControlLists",
             "AclName AddressIPVersion ResourceGroupId Tag.N.Key Tag.N.Value PageNumber PageSize",
             list,
         )
+        .documented("parameters, answer, 10 on a page, 50 at most")
+        .assumed("`AclName` finds parts of names")
         .listing("/Acls/Acl"),
-        Action::read(Product::Slb, "DescribeAccessControlListAttribute", "AclId! AclEntryComment", describe),
+        Action::read(Product::Slb, "DescribeAccessControlListAttribute", "AclId! AclEntryComment", describe)
+            .documented("parameters, answer, `AclNotExist`")
+            .assumed("no pages; entries in order of their text"),
     ]
 }
 

@@ -16,6 +16,8 @@ pub(super) fn actions() -> Vec<Action> {
             "ServerCertificateId ResourceGroupId",
             describe_certificates,
         )
+        .documented("parameters, answer, no pages")
+        .assumed("one alternative name; an unknown id gives an empty list")
         .listing("/ServerCertificates/ServerCertificate"),
         Action::read(
             Product::Slb,
@@ -23,20 +25,31 @@ pub(super) fn actions() -> Vec<Action> {
             "LoadBalancerId! ListenerPort! DomainExtensionId",
             describe_extensions,
         )
+        .documented("parameters, answer")
+        .assumed("`ResourceNotFound.Listener` without an HTTPS listener on the port")
         .listing("/DomainExtensions/DomainExtension"),
         Action::write(
             Product::Slb,
             "CreateDomainExtension",
             "LoadBalancerId! ListenerPort! Domain! ServerCertificateId!",
             create_extension,
-        ),
+        )
+        .documented(
+            "parameters, answer, `InvalidParameter.Domain`, `CertificateNotExist`, \
+             `DomainExtensionNumberOverLimit`",
+        )
+        .assumed("in force at once; never `DomainExtensionProcessing`"),
         Action::write(
             Product::Slb,
             "SetDomainExtensionAttribute",
             "DomainExtensionId! ServerCertificateId!",
             set_extension,
-        ),
-        Action::write(Product::Slb, "DeleteDomainExtension", "DomainExtensionId!", delete_extension),
+        )
+        .documented("parameters, `InvalidParameter.DomainExtensionId`, `CertificateNotExist`")
+        .assumed("in force at once"),
+        Action::write(Product::Slb, "DeleteDomainExtension", "DomainExtensionId!", delete_extension)
+            .documented("parameters, `InvalidParameter.DomainExtensionId`")
+            .assumed("gone at once; no rule can use it"),
     ]
 }
 

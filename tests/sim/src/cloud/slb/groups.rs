@@ -16,26 +16,54 @@ pub(super) fn actions() -> Vec<Action> {
             "CreateVServerGroup",
             "LoadBalancerId! VServerGroupName! BackendServers Tag.N.Key Tag.N.Value",
             create,
-        ),
+        )
+        .documented("parameters, answer, `OperationForbidden.QuotaLimit`, codes of backends")
+        .assumed("two groups may have one name; 50 groups; a refused backend refuses the group"),
         Action::read(
             Product::Slb,
             "DescribeVServerGroups",
             "LoadBalancerId! IncludeListener IncludeRule",
             describe_all,
         )
+        .documented("parameters, answer, no pages")
+        .assumed("time of creation is that of the load balancer; order by id; no rules")
         .listing("/VServerGroups/VServerGroup"),
         Action::read(Product::Slb, "DescribeVServerGroupAttribute", "VServerGroupId!", describe_one)
+            .documented("parameters, answer, no pages")
+            .assumed(
+                "`ServerIp` of an ECS backend is shown or empty, as a dial says; which documented code \
+                 an unknown group gets",
+            )
             .listing("/BackendServers/BackendServer"),
-        Action::write(Product::Slb, "DeleteVServerGroup", "VServerGroupId!", delete),
-        Action::write(Product::Slb, "AddVServerGroupBackendServers", "VServerGroupId! BackendServers!", add),
-        Action::write(Product::Slb, "RemoveVServerGroupBackendServers", "VServerGroupId! BackendServers!", remove),
-        Action::write(Product::Slb, "SetVServerGroupAttribute", "VServerGroupId! BackendServers VServerGroupName", set),
+        Action::write(Product::Slb, "DeleteVServerGroup", "VServerGroupId!", delete)
+            .documented("parameters, refused while a listener uses it, `RspoolVipExist`")
+            .assumed("which documented code an unknown group gets"),
+        Action::write(Product::Slb, "AddVServerGroupBackendServers", "VServerGroupId! BackendServers!", add)
+            .documented(
+                "parameters, `BackendServer.InvalidType`, `NetworkConflict`, \
+                 `InvalidServerId.NotExist`",
+            )
+            .observed(
+                "`InstanceBackendServerNumberOverLimit`, keys in lower camel case, 40 in a call",
+                "official controller v2.14.0",
+            )
+            .assumed("a known backend takes the new weight; all or none; `InvalidParameter.ServerIp`"),
+        Action::write(Product::Slb, "RemoveVServerGroupBackendServers", "VServerGroupId! BackendServers!", remove)
+            .documented("parameters, absent backends are no error")
+            .observed("keys in lower camel case", "official controller v2.14.0")
+            .assumed("without `ServerIp` all addresses of a server go"),
+        Action::write(Product::Slb, "SetVServerGroupAttribute", "VServerGroupId! BackendServers VServerGroupName", set)
+            .documented("parameters, changes weight and description, adds nothing")
+            .observed("keys in lower camel case", "official controller v2.14.0")
+            .assumed("`ResourceNotFound.vServers` if one of them is not in the group"),
         Action::write(
             Product::Slb,
             "ModifyVServerGroupBackendServers",
             "VServerGroupId! OldBackendServers NewBackendServers",
             modify,
-        ),
+        )
+        .documented("parameters, answer")
+        .assumed("old backends that are absent are no error; all or nothing"),
     ]
 }
 

@@ -26,10 +26,17 @@ pub(super) fn actions() -> Vec<Action> {
             Product::Slb,
             "CreateLoadBalancer",
             "LoadBalancerName AddressType AddressIPVersion VpcId VSwitchId Address InternetChargeType Bandwidth \
-             InstanceChargeType LoadBalancerSpec MasterZoneId SlaveZoneId DeleteProtection ModificationProtectionStatus \
-             ModificationProtectionReason ResourceGroupId PayType Tag.N.Key Tag.N.Value ClientToken",
+             InstanceChargeType LoadBalancerSpec MasterZoneId SlaveZoneId DeleteProtection \
+             ModificationProtectionStatus ModificationProtectionReason ResourceGroupId PayType Tag.N.Key \
+             Tag.N.Value ClientToken",
             |cx| once(cx, "LX_REQUEST_TOKEN_CONFLICT", create),
-        ),
+        )
+        .documented(
+            "parameters, answer, `VSwitchNotExist`, `OperationFailed.ZoneResourceLimit`, one object per \
+             `ClientToken`",
+        )
+        .observed("`VSwitchAvailableIpNotExist`", "official controller v2.14.0")
+        .assumed("`LX_REQUEST_TOKEN_CONFLICT`, `AssociateIpFail`; `active` at once; the choice of zones; `/` in names"),
         Action::read(
             Product::Slb,
             "DescribeLoadBalancers",
@@ -38,40 +45,61 @@ pub(super) fn actions() -> Vec<Action> {
              ServerIntranetAddress ResourceGroupId PayType PageNumber PageSize",
             describe_all,
         )
+        .documented("parameters, answer, pages, an empty list for an unknown id")
+        .observed("`Tags` combines tags with OR", "official controller v2.14.0")
+        .assumed("the newest first; `Tag.N` combines tags with AND")
         .listing("/LoadBalancers/LoadBalancer"),
-        Action::read(Product::Slb, "DescribeLoadBalancerAttribute", "LoadBalancerId!", describe_one),
-        Action::write(Product::Slb, "DeleteLoadBalancer", "LoadBalancerId!", delete),
-        Action::write(Product::Slb, "SetLoadBalancerName", "LoadBalancerId! LoadBalancerName!", set_name),
+        Action::read(Product::Slb, "DescribeLoadBalancerAttribute", "LoadBalancerId!", describe_one)
+            .documented("parameters, answer, `InvalidLoadBalancerId.NotFound`")
+            .observed("`LoadBalancerId does not exist`", "official controller v2.14.0")
+            .assumed("fields and time of a change of charge that waits"),
+        Action::write(Product::Slb, "DeleteLoadBalancer", "LoadBalancerId!", delete)
+            .documented("all that is on it goes, too; `OperationDenied.DeleteProtectionIsOn`")
+            .observed("`LoadBalancerId does not exist`", "official controller v2.14.0")
+            .assumed("gone from every list at once; a locked one cannot be deleted"),
+        Action::write(Product::Slb, "SetLoadBalancerName", "LoadBalancerId! LoadBalancerName!", set_name)
+            .documented("parameters, length")
+            .assumed("`/` in names, two load balancers may have one name"),
         Action::write(
             Product::Slb,
             "SetLoadBalancerDeleteProtection",
             "LoadBalancerId! DeleteProtection!",
             set_delete_protection,
-        ),
+        )
+        .documented("parameters")
+        .assumed("in force at once; on for one that is on is no error"),
         Action::write(
             Product::Slb,
             "SetLoadBalancerModificationProtection",
             "LoadBalancerId! ModificationProtectionStatus! ModificationProtectionReason",
             set_modification_protection,
-        ),
+        )
+        .documented("parameters, a reason with `ConsoleProtection` alone")
+        .assumed("a reason without `ConsoleProtection` is refused; it does not bind the API"),
         Action::write(
             Product::Slb,
             "ModifyLoadBalancerInstanceSpec",
             "LoadBalancerId! LoadBalancerSpec! AutoPay",
             modify_spec,
-        ),
+        )
+        .documented("parameters, `OperationDenied.PayByCLCU`")
+        .assumed("in force at once; the present size is no error"),
         Action::write(
             Product::Slb,
             "ModifyLoadBalancerInternetSpec",
             "LoadBalancerId! InternetChargeType Bandwidth AutoPay",
             modify_internet_spec,
-        ),
+        )
+        .documented("parameters, a change between ways to charge waits, `INSTANCE_HAS_INACTIVE_CHANGE`")
+        .assumed("`OperationUnsupported.Intranet`; a change that waits never comes into force by itself"),
         Action::write(
             Product::Slb,
             "ModifyLoadBalancerInstanceChargeType",
             "LoadBalancerId! InstanceChargeType! LoadBalancerSpec InternetChargeType Bandwidth",
             modify_charge_type,
-        ),
+        )
+        .documented("parameters, only from `PayBySpec` to `PayByCLCU`")
+        .assumed("in force at once, not at midnight; `OperationDenied.PayByCLCU` for the way back"),
     ]
 }
 

@@ -141,25 +141,83 @@ pub(super) fn actions() -> Vec<Action> {
     let make = |name, protocol, run| Action::write(Product::Slb, name, &parameters(protocol, true), run);
     let change = |name, protocol, run| Action::write(Product::Slb, name, &parameters(protocol, false), run);
     vec![
-        make("CreateLoadBalancerTCPListener", Tcp, |cx| create(cx, Tcp)),
-        make("CreateLoadBalancerUDPListener", Udp, |cx| create(cx, Udp)),
-        make("CreateLoadBalancerHTTPListener", Http, |cx| create(cx, Http)),
-        make("CreateLoadBalancerHTTPSListener", Https, |cx| create(cx, Https)),
-        change("SetLoadBalancerTCPListenerAttribute", Tcp, |cx| set(cx, Tcp)),
-        change("SetLoadBalancerUDPListenerAttribute", Udp, |cx| set(cx, Udp)),
-        change("SetLoadBalancerHTTPListenerAttribute", Http, |cx| set(cx, Http)),
-        change("SetLoadBalancerHTTPSListenerAttribute", Https, |cx| set(cx, Https)),
-        Action::write(Product::Slb, "StartLoadBalancerListener", port, start),
-        Action::write(Product::Slb, "StopLoadBalancerListener", port, stop),
-        Action::write(Product::Slb, "DeleteLoadBalancerListener", port, delete),
+        make("CreateLoadBalancerTCPListener", Tcp, |cx| create(cx, Tcp))
+            .documented(
+                "parameters, ranges, defaults, `ListenerAlreadyExists`, \
+                 `InvalidParameter.ListenerPortConflict`, `AclNotExist`",
+            )
+            .assumed("which of the two codes a used port gets; health check every 2 s; `wlc`"),
+        make("CreateLoadBalancerUDPListener", Udp, |cx| create(cx, Udp))
+            .documented(
+                "parameters, ranges, defaults, `ListenerAlreadyExists`, \
+                 `InvalidParameter.ListenerPortConflict`, `AclNotExist`",
+            )
+            .assumed("which of the two codes a used port gets; health check of 10 s, not of 5 s; `wlc`"),
+        make("CreateLoadBalancerHTTPListener", Http, |cx| create(cx, Http))
+            .documented(
+                "parameters, ranges, `ListenerAlreadyExists`, `InvalidParameter.ListenerPortConflict`, \
+                 `AclNotExist`",
+            )
+            .assumed(
+                "defaults of the health check; the target of a redirection must exist; redirection by \
+                 302",
+            ),
+        make("CreateLoadBalancerHTTPSListener", Https, |cx| create(cx, Https))
+            .documented(
+                "parameters, ranges, `CertificateNotExist`, `ListenerAlreadyExists`, \
+                 `InvalidParameter.ListenerPortConflict`",
+            )
+            .assumed("defaults of health check, HTTP/2 and TLS policy"),
+        change("SetLoadBalancerTCPListenerAttribute", Tcp, |cx| set(cx, Tcp))
+            .documented(
+                "parameters, ranges, what is left out stays, no change to a hash scheduler, \
+                 `VServerGroup` must be `on`",
+            )
+            .observed("`The specified VServerGroupId does not exist`", "terraform-provider-alicloud#6511")
+            .assumed("`InvalidParameter.Scheduler`; a hash scheduler can become `wrr`"),
+        change("SetLoadBalancerUDPListenerAttribute", Udp, |cx| set(cx, Udp))
+            .documented(
+                "parameters, ranges, what is left out stays, no change to a hash scheduler, \
+                 `VServerGroup` must be `on`",
+            )
+            .observed("`The specified VServerGroupId does not exist`", "terraform-provider-alicloud#6511")
+            .assumed("`InvalidParameter.Scheduler`; a hash scheduler can become `wrr`"),
+        change("SetLoadBalancerHTTPListenerAttribute", Http, |cx| set(cx, Http))
+            .documented("parameters, ranges, what is left out stays, no change of a listener that redirects")
+            .observed("`The specified VServerGroupId does not exist`", "terraform-provider-alicloud#6511")
+            .assumed("`OperationUnsupported.ListenerForward`"),
+        change("SetLoadBalancerHTTPSListenerAttribute", Https, |cx| set(cx, Https))
+            .documented("parameters, ranges, what is left out stays, `CertificateNotExist`")
+            .observed("`The specified VServerGroupId does not exist`", "terraform-provider-alicloud#6511")
+            .assumed("parameters are checked before the state"),
+        Action::write(Product::Slb, "StartLoadBalancerListener", port, start)
+            .documented("parameters, `stopped` alone, `Operation.NotAllowed`, `TooManyListeners`")
+            .observed("a call may have to be repeated", "terraform-provider-alicloud#1794")
+            .assumed("how long it is `starting`; never `Operation.Deny`"),
+        Action::write(Product::Slb, "StopLoadBalancerListener", port, stop)
+            .documented("parameters, `Operation.NotAllowed`, `TooManyListeners`")
+            .assumed("only from `running`; stopped at once"),
+        Action::write(Product::Slb, "DeleteLoadBalancerListener", port, delete)
+            .documented(
+                "parameters, from `stopped` or `running`, `ListenerForwardExist`, \
+                 `ResourceNotFound.Listener`",
+            )
+            .assumed("gone at once; refused while it is `starting`"),
         Action::read(
             Product::Slb,
             "DescribeLoadBalancerListeners",
             "LoadBalancerId.N ListenerProtocol ListenerPort Description Tag.N.Key Tag.N.Value MaxResults NextToken",
             describe,
         )
+        .documented("parameters, answer, pages")
+        .assumed(
+            "0 or -520 for the port of the backend by layer; never busy, though older calls are \
+             (alibaba/terraform-provider#451)",
+        )
         .listing("/Listeners"),
-        Action::read(Product::Slb, "DescribeHealthStatus", port, health),
+        Action::read(Product::Slb, "DescribeHealthStatus", port, health)
+            .documented("parameters, answer")
+            .assumed("a backend is healthy if its instance runs; `ListenerProtocol` does not filter"),
     ]
 }
 

@@ -20,14 +20,23 @@ pub(super) fn actions() -> Vec<Action> {
             "TagResources",
             "ResourceType! ResourceId.N! Tag.N.Key! Tag.N.Value",
             tag_resources,
+        )
+        .documented("parameters, 20 tags, 20 objects, `ResourceNotExist`")
+        .assumed(
+            "`SizeLimitExceeded.Tag`, `SizeLimitExceeded.ResourceId`, `InvalidParameter.TagKey`; all \
+             objects or none",
         ),
-        Action::write(Product::Slb, "UntagResources", "ResourceType! ResourceId.N! TagKey.N All", untag_resources),
+        Action::write(Product::Slb, "UntagResources", "ResourceType! ResourceId.N! TagKey.N All", untag_resources)
+            .documented("parameters, `All` without keys removes every tag")
+            .assumed("neither keys nor `All` is refused; unknown keys are no error"),
         Action::read(
             Product::Slb,
             "ListTagResources",
             "ResourceType! ResourceId.N Tag.N.Key Tag.N.Value NextToken",
             list_tag_resources,
         )
+        .documented("parameters, answer")
+        .assumed("50 on a page; an unknown object has no tags; order")
         .listing("/TagResources/TagResource"),
     ]
 }
