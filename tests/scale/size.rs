@@ -165,7 +165,8 @@ async fn single_changes(place: &Place<'_>, controller: &Controller) -> Result<Ro
         watch.until_looked("the change is written", LOOK, |testbed| testbed.cloud.count_writes() > before).await?;
         let arrived = place.testbed.cloud.writes()[before].time;
         each.push(arrived.duration_since(since).unsigned_abs());
-        // The second of its two writes, and what is written to the Service.
+        // The removal, which behind a network load balancer waits for a job, and what is written to the Service.
+        watch.until_looked("the removal follows", LOOK, |testbed| testbed.cloud.count_writes() > before + 1).await?;
         watch.quiet(Duration::from_millis(150)).await?;
     }
     each.sort_unstable();
