@@ -8,7 +8,7 @@
 //! cargo run --release --example scale -- --size 15 --nodes 10000 --services 2500 --network 2500 --others 15000 --events 1000000
 //! cargo run --release --example scale -- --day 30 --nodes 1000 --services 300 --plot docs/pictures/memory.svg
 //! cargo run --release --example scale -- --floors --nodes 20               # the published quotas and the floor that they set
-//! cargo run --release --example scale -- --floors --nodes 600 --services 1000 --replaced 500 --account-quotas 20
+//! cargo run --release --example scale -- --floors --nodes 600 --services 1000 --replaced 500 --account-quotas 20 --patience 7200
 //! cargo run --release --example scale -- --latencies --nodes 20 --services 1000
 //! cargo run --release --example scale -- --controller ./other --argument --kubeconfig={kubeconfig}
 //! ```
