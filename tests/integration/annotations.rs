@@ -1,59 +1,84 @@
 //! Every annotation, set, changed and removed, and its effect in the cloud.
 
-mod clb;
-mod nlb;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use alicloud_ccm::plan::clb::annotations::Name as ClbName;
 use alicloud_ccm::plan::loadbalancer::annotations::{AnnotationKey, AnnotationName, PREFIX};
 use alicloud_ccm::plan::nlb::annotations::Name as NlbName;
 use expect_test::{Expect, expect};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 use sim::cloud::Eip;
 use sim::cluster::Endpoint;
 
 use crate::golden::{NAMESPACE, open};
-use crate::harness::{Ccm, PATIENCE, World};
+use crate::harness::{PATIENCE, World};
 use crate::kinds::Kind;
 
-/// One annotation of a Service and what can be seen of it.
-#[derive(Clone, Copy, Debug)]
+/// One annotation of a Service and what can be seen of it, when it is set, changed and gone.
 struct Row {
-    key: &'static str,
+    key: String,
     /// Where to look; see [`Subject::look`].
-    at: &'static str,
-    /// Value, and what is seen with it.
-    set: (&'static str, &'static str),
-    /// Another value, and what is seen then.
-    changed: (&'static str, &'static str),
-    /// What is seen once the annotation is gone.
-    gone: &'static str,
+    at: String,
+    given: [Value; 3],
+    seen: [String; 3],
 }
 
-const fn row(
-    key: &'static str,
-    at: &'static str,
-    set: (&'static str, &'static str),
-    changed: (&'static str, &'static str),
-    gone: &'static str,
-) -> Row {
-    Row { key, at, set, changed, gone }
+impl Row {
+    /// Annotation, place, value, another value, and what is seen once it is gone. A value that shows otherwise says
+    /// `-> how`.
+    fn of(line: &str) -> Self {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [key, at, set, changed, gone] = cells[..] else { panic!("no row: {line}") };
+        let shown =
+            |cell| str::split_once(cell, "->").map_or((cell, cell), |(given, seen)| (given.trim(), seen.trim()));
+        let (set, changed) = (shown(set), shown(changed));
+        let given = [json!(set.0), json!(changed.0), Value::Null];
+        Self { key: key.to_owned(), at: at.to_owned(), given, seen: [set.1, changed.1, gone].map(str::to_owned) }
+    }
 }
 
 /// A Service with annotations that stay, and those that are tried.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Subject {
-    name: &'static str,
-    ports: &'static [(u16, &'static str)],
-    base: &'static [(&'static str, &'static str)],
-    rows: &'static [Row],
+    name: String,
+    #[serde(default = "tcp")]
+    ports: Vec<String>,
+    #[serde(default)]
+    base: BTreeMap<String, String>,
+    #[serde(deserialize_with = "rows")]
+    rows: Vec<Row>,
 }
 
-const TCP: &[(u16, &str)] = &[(80, "TCP")];
-const ONE: &str = "service.beta.kubernetes.io/backend-type";
-const ALL_NODES: &str = "i-d-1 i-d-2 i-d-3 i-d-6";
+fn tcp() -> Vec<String> {
+    vec!["80/TCP".to_owned()]
+}
+
+fn rows<'de, D: Deserializer<'de>>(text: D) -> Result<Vec<Row>, D::Error> {
+    Ok(String::deserialize(text)?.trim().lines().map(Row::of).collect())
+}
+
+/// The annotations of one product.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    /// Those that cannot be tried side by side with others, and the tests that hold them to their meaning.
+    elsewhere: BTreeMap<String, String>,
+    #[serde(rename = "subject")]
+    subjects: Vec<Subject>,
+}
+
+fn table(kind: Kind) -> &'static Table {
+    static TABLES: LazyLock<[Table; 2]> = LazyLock::new(|| {
+        let files = [include_str!("annotations/clb.toml"), include_str!("annotations/nlb.toml")];
+        files.map(|text| toml::from_str(text).unwrap())
+    });
+    &TABLES[usize::from(kind == Kind::Nlb)]
+}
 
 fn whole(key: &str) -> String {
     if key.contains('/') { key.to_owned() } else { format!("{PREFIX}{key}") }
@@ -62,14 +87,7 @@ fn whole(key: &str) -> String {
 impl Subject {
     fn annotations(&self, step: usize) -> Map<String, Value> {
         let mut annotations: Map<_, _> = self.base.iter().map(|(key, value)| (whole(key), json!(value))).collect();
-        for row in self.rows {
-            let value = match step {
-                0 => json!(row.set.0),
-                1 => json!(row.changed.0),
-                _ => Value::Null,
-            };
-            annotations.insert(whole(row.key), value);
-        }
+        annotations.extend(self.rows.iter().map(|row| (whole(&row.key), row.given[step].clone())));
         annotations
     }
 
@@ -78,14 +96,14 @@ impl Subject {
         let annotations = self.annotations(step);
         if step > 0 {
             let changes = json!({"metadata": {"annotations": annotations}});
-            cluster.patch("Service", NAMESPACE, self.name, &changes).unwrap();
+            cluster.patch("Service", NAMESPACE, &self.name, &changes).unwrap();
             return;
         }
-        let ports: Vec<Value> = self
-            .ports
-            .iter()
-            .map(|(port, protocol)| json!({"name": format!("p{port}"), "port": port, "protocol": protocol, "targetPort": 8080}))
-            .collect();
+        let port = |port: &String| {
+            let (port, protocol) = port.split_once('/').unwrap();
+            json!({"name": format!("p{port}"), "port": port.parse::<u16>().unwrap(), "protocol": protocol, "targetPort": 8080})
+        };
+        let ports: Vec<Value> = self.ports.iter().map(port).collect();
         let mut service = json!({
             "apiVersion": "v1",
             "kind": "Service",
@@ -95,13 +113,13 @@ impl Subject {
         kind.classify(&mut service["spec"]);
         cluster.create(service).unwrap();
         let endpoint = |last: u8, node: &str| Endpoint::ready(IpAddr::V4(Ipv4Addr::new(192, 168, 64, last)), node);
-        cluster.set_endpoints(NAMESPACE, self.name, &[endpoint(11, "node-1"), endpoint(21, "node-2")]).unwrap();
+        cluster.set_endpoints(NAMESPACE, &self.name, &[endpoint(11, "node-1"), endpoint(21, "node-2")]).unwrap();
     }
 
     /// What is seen at a place: of the load balancer (a JSON pointer), of a listener (its port and a pointer), of the server
     /// group (`group` and a pointer), or of all backends, domains, zones, tags, or the status.
     fn look(&self, kind: Kind, world: &World, at: &str) -> String {
-        let service = world.testbed.cluster.get("Service", NAMESPACE, self.name).unwrap();
+        let service = world.testbed.cluster.get("Service", NAMESPACE, &self.name).unwrap();
         let id = service["metadata"]["labels"]["service.k8s.alibaba/loadbalancer-id"].as_str().unwrap_or_default();
         let snapshot = world.testbed.cloud.snapshot();
         let lb = match kind {
@@ -109,7 +127,7 @@ impl Subject {
             Kind::Nlb => world.testbed.cloud.network_load_balancer(id),
         };
         let separator = if kind == Kind::Clb { "/" } else { "." };
-        let mark = [separator, self.name, separator, NAMESPACE, separator, "cexam"].concat();
+        let mark = [separator, &self.name, separator, NAMESPACE, separator, "cexam"].concat();
         let is_own = |text: &Value| text.as_str().is_some_and(|text| text.ends_with(&mark));
         let groups = || snapshot["server_groups"].as_array().into_iter().flatten();
         let backends = || {
@@ -158,12 +176,11 @@ impl Subject {
 
     /// What is out of sync after a step.
     fn wrong(&self, kind: Kind, world: &World, step: usize) -> Vec<String> {
-        let expected = |row: &Row| [row.set.1, row.changed.1, row.gone][step];
         self.rows
             .iter()
-            .map(|row| (row, self.look(kind, world, row.at)))
-            .filter(|(row, seen)| seen != expected(row))
-            .map(|(row, seen)| format!("{} step {step}: {}: {seen:?}, not {:?}", self.name, row.key, expected(row)))
+            .map(|row| (row, self.look(kind, world, &row.at)))
+            .filter(|(row, seen)| *seen != row.seen[step])
+            .map(|(row, seen)| format!("{} step {step}: {}: {seen:?}, not {:?}", self.name, row.key, row.seen[step]))
             .collect()
     }
 }
@@ -177,8 +194,14 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Sets, changes and removes the annotations of these Services. Gives how often each write was made in each of the steps.
-async fn try_all(kind: Kind, (world, ccm): (World, Ccm), subjects: &[Subject], quiet: Duration) -> String {
+/// Sets, changes and removes the annotations of a table. Gives how often each write was made in each of the steps.
+async fn try_all(kind: Kind) -> String {
+    let subjects = &table(kind).subjects;
+    let ((world, ccm), quiet) = match kind {
+        Kind::Clb => (open().await, Duration::from_millis(300)),
+        // Longer than any job takes to come back to.
+        Kind::Nlb => (crate::nlb_golden::open().await, Duration::from_secs(6)),
+    };
     let mut writes = Vec::new();
     for step in 0..3 {
         drop(world.testbed.cloud.take_calls());
@@ -200,12 +223,15 @@ async fn try_all(kind: Kind, (world, ccm): (World, Ccm), subjects: &[Subject], q
         }
         // What cannot be changed is reported, by its key.
         for subject in subjects.iter().filter(|subject| step == 1 && subject.name.starts_with("fixed")) {
-            let reported = world.events("Service", subject.name);
-            for row in subject.rows {
+            let reported = world.events("Service", &subject.name);
+            for row in &subject.rows {
                 // A vSwitch is looked at only when the load balancer is made, which is no failure.
                 let how = if row.key == "vswitch-id" { "LoadBalancerSettings" } else { "SyncLoadBalancerFailed" };
                 let tells = |(kind, reason, message): &(String, String, String)| {
-                    kind == "Warning" && reason == how && message.contains(row.key) && message.contains(row.changed.0)
+                    kind == "Warning"
+                        && reason == how
+                        && message.contains(&row.key)
+                        && message.contains(&text(&row.given[1]))
                 };
                 assert!(reported.iter().any(tells), "{}: {reported:?}", row.key);
             }
@@ -223,14 +249,7 @@ async fn try_all(kind: Kind, (world, ccm): (World, Ccm), subjects: &[Subject], q
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_annotation_does_what_the_page_says() {
-    try_all(Kind::Clb, open().await, clb::SUBJECTS, Duration::from_millis(300)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_annotation_of_network_load_balancers_does_what_the_page_says() {
-    // Longer than any job takes to come back to.
-    let quiet = Duration::from_secs(6);
-    let writes = try_all(Kind::Nlb, crate::nlb_golden::open().await, nlb::SUBJECTS, quiet).await;
+    let (_, writes) = tokio::join!(try_all(Kind::Clb), try_all(Kind::Nlb));
     let expected: Expect = expect![[r#"
         0: 21 AddServersToServerGroup
         0: 1 AssociateAdditionalCertificatesWithListener
@@ -274,14 +293,13 @@ async fn every_annotation_of_network_load_balancers_does_what_the_page_says() {
 
 /// Annotations and where each shows, see [`Subject::look`].
 pub(crate) fn places(kind: Kind) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let subjects = if kind == Kind::Clb { clb::SUBJECTS } else { nlb::SUBJECTS };
-    subjects.iter().flat_map(|subject| subject.rows).map(|row| (row.key, row.at))
+    table(kind).subjects.iter().flat_map(|subject| &subject.rows).map(|row| (row.key.as_str(), row.at.as_str()))
 }
 
 /// Whether each annotation of a table is tried, here or elsewhere.
-fn none_is_left_out<N: AnnotationName>(subjects: &[Subject], elsewhere: &[(&'static str, &str)]) {
-    let tried = subjects.iter().flat_map(|subject| subject.rows).map(|row| row.key);
-    let tried: BTreeSet<&str> = tried.chain(elsewhere.iter().map(|(key, _)| *key)).collect();
+fn none_is_left_out<N: AnnotationName>(kind: Kind) {
+    let elsewhere = &table(kind).elsewhere;
+    let tried: BTreeSet<&str> = places(kind).map(|(key, _)| key).chain(elsewhere.keys().map(String::as_str)).collect();
     let known: BTreeSet<&str> = N::TABLE
         .iter()
         .map(|entry| match entry.key {
@@ -296,14 +314,14 @@ fn none_is_left_out<N: AnnotationName>(subjects: &[Subject], elsewhere: &[(&'sta
 
 #[test]
 fn no_annotation_is_left_out() {
-    none_is_left_out::<ClbName>(clb::SUBJECTS, clb::ELSEWHERE);
-    none_is_left_out::<NlbName>(nlb::SUBJECTS, nlb::ELSEWHERE);
+    none_is_left_out::<ClbName>(Kind::Clb);
+    none_is_left_out::<NlbName>(Kind::Nlb);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn elastic_addresses_are_published() {
     let (world, _ccm) = open().await;
-    let subject = Subject { name: "eip", ports: TCP, base: &[], rows: &[] };
+    let subject = Subject { name: "eip".to_owned(), ports: tcp(), base: BTreeMap::new(), rows: vec![] };
     subject.give(Kind::Clb, &world, 0);
     let service = || world.testbed.cluster.get("Service", NAMESPACE, "eip").unwrap();
     let address = || service()["status"]["loadBalancer"]["ingress"][0]["ip"].as_str().map(str::to_owned);
