@@ -283,7 +283,7 @@ fn an_idle_hour_costs_a_few_lists_with_hourly_comparisons_and_nothing_without() 
     const NODES: usize = 1000;
     const SERVICES: usize = 500;
     // The reads of a comparison can fall into two of them.
-    const HOURS: u32 = 4;
+    const HOURS: u32 = 2;
     let ((with, without), log) = on_a_clock_of_its_own(0, async {
         let testbed = Testbed::with(Version::NEWEST, population::account(NODES + SERVICES)).await.unwrap();
         for number in 0..NODES {
@@ -297,21 +297,21 @@ fn an_idle_hour_costs_a_few_lists_with_hourly_comparisons_and_nothing_without() 
             testbed.cluster.patch("Service", "default", &name, &local).unwrap();
         }
         let pod_network = format!("route.cluster_cidrs=[\"{}\"]", population::POD_NETWORK);
-        let idle = async |periods: [&str; 3]| {
+        let idle = async |periods: [&str; 3], hours: u32| {
             let set: Vec<&str> = periods.into_iter().chain([pod_network.as_str()]).collect();
             let product = Product::start_with(&testbed, ALL, "", &set);
             // With the published quotas, it takes a while until all is done.
             tokio::time::sleep(HOUR + HOUR / 2).await;
             forget(&testbed);
-            tokio::time::sleep(HOUR * HOURS).await;
+            tokio::time::sleep(HOUR * hours).await;
             drop(product);
             let writes = testbed.cluster.writes().iter().filter(|call| call.resource != "leases").count();
             (calls(&testbed), writes)
         };
-        let with = idle(["node.period=1h", "route.period=1h", "service.drift_check=1h"]).await;
+        let with = idle(["node.period=1h", "route.period=1h", "service.drift_check=1h"], HOURS).await;
         let addressed = testbed.cluster.list("Service").iter().filter(|it| address(it).is_some()).count();
         assert_eq!((testbed.cloud.look(|cloud| cloud.load_balancers.len()), addressed), (SERVICES, SERVICES));
-        (with, idle(["node.period=0s", "route.period=0s", "service.drift_check=0s"]).await)
+        (with, idle(["node.period=0s", "route.period=0s", "service.drift_check=0s"], 1).await)
     });
     let (calls, writes) = with;
     let of_groups = |action: &str| action.starts_with("DescribeVServerGroup");
