@@ -16,6 +16,10 @@ const KEPT_TO_SERVE: u32 = 10;
 /// The backoff after the first throttled answer; it doubles with each further one.
 pub(super) const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 
+/// The same for groups that serve. A move of a pod is retried seven times within a second, so that it takes no longer although
+/// half of all calls are throttled.
+const FIRST_SERVING_BACKOFF: Duration = Duration::from_millis(10);
+
 /// Calls of an action in a second, at and above which they are not spaced.
 pub(super) const FULL_RATE: f64 = 20.0;
 
@@ -43,6 +47,8 @@ pub(super) struct TicketQueue {
     /// How long the last owner that was woken took to prepare its call.
     needs: Duration,
     paused_until: Option<Instant>,
+    /// Until when calls for groups that serve pause, and for how long.
+    serving_pause: Option<(Instant, Duration)>,
     /// Calls in a second; see [`FULL_RATE`].
     pub(super) rate: f64,
 }
@@ -168,9 +174,10 @@ impl TicketQueue {
             cloud = cloud.max(after(gap)) + behind.saturating_mul(ahead);
         }
         if purpose == Purpose::Serve {
-            let fastest = Duration::from_secs_f64(f64::from(KEPT_TO_SERVE) / FULL_RATE);
-            let gap = fastest.max(KEPT_TO_SERVE * period / u32::try_from(calls).unwrap_or(u32::MAX));
-            cloud = cloud.min(after(gap) + gap.saturating_mul(ahead));
+            let serving = self.serving_pause.map_or(Duration::ZERO, |(until, pause)| {
+                until.saturating_duration_since(now) + pause.saturating_mul(ahead)
+            });
+            cloud = cloud.min(serving);
         }
         Limited { by_cloud: cloud > own, wait: cloud.max(own) }
     }
@@ -182,6 +189,11 @@ impl TicketQueue {
         let paused = self.paused(now);
         if paused.is_zero() {
             self.rate = (self.rate / 2.0).max(LOWEST_RATE);
+        }
+        if self.serving_pause.is_none_or(|(until, _)| until <= now) {
+            let doubled = self.serving_pause.map_or(FIRST_SERVING_BACKOFF, |(_, pause)| 2 * pause);
+            let pause = hint.unwrap_or(doubled).min(self.longest_serving_pause());
+            self.serving_pause = Some((now + pause.mul_f64(0.5 + jitter::share() / 2.0), pause));
         }
         let pause = match hint {
             Some(hint) => hint.min(WINDOW).max(paused),
@@ -199,7 +211,15 @@ impl TicketQueue {
     pub(super) fn passed(&mut self) -> bool {
         let is_limited = self.rate < FULL_RATE;
         self.rate = (self.rate + RATE_STEP).min(FULL_RATE);
+        self.serving_pause = None;
         is_limited
+    }
+
+    /// A tenth of the rate is kept for groups that serve.
+    fn longest_serving_pause(&self) -> Duration {
+        let (calls, period) = self.limits;
+        let fastest = Duration::from_secs_f64(f64::from(KEPT_TO_SERVE) / FULL_RATE);
+        fastest.max(KEPT_TO_SERVE * period / u32::try_from(calls).unwrap_or(u32::MAX))
     }
 
     /// How long the action pauses.

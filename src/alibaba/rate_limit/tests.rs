@@ -423,6 +423,32 @@ async fn what_serves_traffic_goes_first_after_a_pause_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_moves_is_served_within_a_second_although_half_of_all_calls_are_throttled() {
+    const MOVES: usize = 1000;
+    let (rate_limiter, all) = (RateLimiter::default(), share(1.0));
+    let mut random = 1_u32;
+    let mut took = Vec::new();
+    for _ in 0..MOVES {
+        let asked = Instant::now();
+        loop {
+            let at = call(&rate_limiter, ADD_BACKENDS, &all, serving()).await;
+            // Numerical Recipes' generator; its high bits are the random ones.
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if random >> 31 == 0 {
+                let_pass(&rate_limiter, ADD_BACKENDS);
+                took.push(at - asked);
+                break;
+            }
+            throttle(&rate_limiter, ADD_BACKENDS, None);
+        }
+        // No more calls than the quota allows.
+        tokio::time::sleep(3 * SECOND).await;
+    }
+    took.sort_unstable();
+    assert!(took[MOVES * 99 / 100] < SECOND, "p99 {:?}", took[MOVES * 99 / 100]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_a_quota_that_others_exhaust_what_is_left_is_taken_with_few_throttled_calls() {
     const LEFT: usize = 5;
     const MINUTES: u32 = 10;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::NlbProduct;
 use crate::alibaba::nlb::JobState;
-use crate::alibaba::{Fault, FaultKind};
+use crate::alibaba::{Fault, FaultKind, Priority, Purpose};
 use crate::controllers::loadbalancer::product::Settled;
 use crate::controllers::loadbalancer::refusals::RefusedCall;
 use crate::controllers::loadbalancer::tolerance::fails_alone;
@@ -17,9 +17,11 @@ impl NlbProduct {
         let mut settled = Settled::default();
         let ids: Vec<String> =
             observed.parts.jobs.values().map(|job| job.id.clone()).filter(|id| !id.is_empty()).collect();
+        // The next change of a group that serves waits for its job.
+        let urgent = Priority { purpose: Purpose::Serve, ..Priority::default() };
         let states = match ids.is_empty() {
             true => Ok(BTreeMap::new()),
-            false => self.jobs.ask(&ids, async |ids: Vec<String>| self.api.jobs(&ids).await).await,
+            false => self.jobs.ask(&ids, async |ids: Vec<String>| self.api.on(urgent).jobs(&ids).await).await,
         };
         let states = match states {
             // What there is tells whether something is still going on.
