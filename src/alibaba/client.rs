@@ -141,7 +141,7 @@ impl SigningClient {
             let fault = match result {
                 Err(fault) if fault.kind == FaultKind::Credential => fault,
                 result => {
-                    if result.as_ref().map_or_else(|fault| proves_valid_keys(fault.kind), |_| true) {
+                    if result.as_ref().map_or_else(|fault| fault.kind.proves_valid_keys(), |_| true) {
                         provider.accepted();
                     }
                     return result;
@@ -242,12 +242,6 @@ impl super::CloudClient {
     pub fn keys_last(&self) -> Option<Duration> {
         self.signing.settings().provider.keys_last()
     }
-}
-
-/// Only a caller with valid keys learns about objects, permissions and quotas.
-pub(super) const fn proves_valid_keys(kind: FaultKind) -> bool {
-    use FaultKind::{Busy, Capacity, Denied, Exists, Gone, InUse, Quota};
-    matches!(kind, Busy | Gone | Exists | InUse | Quota | Capacity | Denied)
 }
 
 fn call_settings(config: &checked::Cloud) -> CallSettings {

@@ -17,7 +17,8 @@ use crate::clock;
 
 /// An action that was not called for this long, twice the longest backoff, is not needed any more.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// So many failed calls in a row, of whichever actions, mean that the cloud does not serve this process at all.
+/// So many failed calls in a row, of whichever actions, mean that the cloud does not serve this process at all, unless
+/// their answers show that it does.
 const NOTHING_WORKS: u32 = 3;
 /// Actions in one text; further ones are only counted.
 const NAMED: usize = 5;
@@ -31,6 +32,8 @@ pub(super) struct FailingActions {
 #[derive(Debug, Default)]
 struct State {
     failing: BTreeMap<&'static str, FailingAction>,
+    /// Actions whose last call worked, and when that was.
+    working: BTreeMap<&'static str, Instant>,
     /// Since the last call that worked.
     failed_calls: u32,
 }
@@ -70,10 +73,12 @@ impl FailingActions {
             Err(fault) if fault.held_back() || fault.kind == NotLeading => {}
             Ok(_) | Err(Fault { kind: Busy | Exists | Gone | InUse, .. }) => {
                 state.failing.remove(action.name);
+                state.working.insert(action.name, Instant::now());
                 state.failed_calls = 0;
             }
             Err(fault) => {
                 state.failed_calls = state.failed_calls.saturating_add(1);
+                state.working.remove(action.name);
                 let (since, last) = (clock::now(), Instant::now());
                 let (kind, code) = (fault.kind, fault.code.clone());
                 let new = FailingAction { kind, code: code.clone(), since, calls: 0, last };
@@ -87,7 +92,10 @@ impl FailingActions {
     pub(super) fn state(&self) -> CallState {
         let mut state = self.state.lock();
         state.failing.retain(|_, failing| failing.last.elapsed() < FORGOTTEN);
-        let works = state.failing.is_empty() || state.failed_calls < NOTHING_WORKS;
+        state.working.retain(|_, at| at.elapsed() < FORGOTTEN);
+        // One action that is denied is called again for each object, perhaps many times in a row.
+        let is_served = !state.working.is_empty() && state.failing.values().all(|it| it.kind.proves_valid_keys());
+        let works = state.failing.is_empty() || state.failed_calls < NOTHING_WORKS || is_served;
         let mut texts: Vec<String> = state.failing.iter().map(|(action, it)| format!("{action} {it}")).collect();
         let more = texts.len().saturating_sub(NAMED);
         texts.truncate(NAMED);
@@ -135,5 +143,21 @@ mod tests {
         assert!(failing.state().works);
         tokio::time::advance(FORGOTTEN).await;
         assert_eq!(failing.state().failing, "", "actions that are no longer called are forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_action_that_is_denied_for_many_objects_is_named_while_the_others_work() {
+        let failing = FailingActions::default();
+        let deny =
+            |times: usize| (0..times).for_each(|_| note(&failing, CREATE_LOAD_BALANCER.0, Some(FaultKind::Denied)));
+        deny(3);
+        assert!(!failing.state().works, "nothing has worked yet");
+        note(&failing, DESCRIBE_INSTANCES.0, None);
+        deny(100);
+        let CallState { works, failing: text } = failing.state();
+        assert!(works && text.contains("103 times"), "{text}");
+        tokio::time::advance(FORGOTTEN).await;
+        deny(1);
+        assert!(!failing.state().works, "nothing works any more");
     }
 }

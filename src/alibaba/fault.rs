@@ -52,6 +52,12 @@ impl FaultKind {
         ]
     };
 
+    /// Only a caller with valid keys learns about objects, permissions and quotas.
+    pub(super) const fn proves_valid_keys(self) -> bool {
+        use FaultKind::{Busy, Capacity, Denied, Exists, Gone, InUse, Quota};
+        matches!(self, Busy | Gone | Exists | InUse | Quota | Capacity | Denied)
+    }
+
     /// The label of this kind in metrics; the last table of `docs/reference/events.md` says what each means to users.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

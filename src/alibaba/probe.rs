@@ -8,7 +8,6 @@ use jiff::SignedDuration;
 
 use super::CloudClient;
 use super::actions::{Action, DESCRIBE_INSTANCES, GET_CALLER_IDENTITY, ReadAction, WriteAction};
-use super::client::proves_valid_keys;
 use super::endpoints::CloudProduct;
 use super::fault::{Fault, FaultKind};
 use super::rpc::server_time;
@@ -84,7 +83,7 @@ impl CloudClient {
             Err(fault) if fault.kind == FaultKind::Denied => Permission::Missing(fault),
             // Of what a request lacks, some services say so before they look at permissions.
             Err(fault) if fault.kind == FaultKind::Rejected => Permission::NotProbed,
-            Err(fault) if !proves_valid_keys(fault.kind) => Permission::Unknown(fault),
+            Err(fault) if !fault.kind.proves_valid_keys() => Permission::Unknown(fault),
             _ => Permission::Granted,
         }
     }
