@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use litemap::LiteMap;
 use serde_json::Value;
 use tracing::warn;
 
@@ -171,7 +172,7 @@ pub(super) struct EndpointsReflector {
 #[derive(Default)]
 struct EndpointsByService {
     /// What each object says, by its name. Shared with the store where a Service has only one.
-    kept: HashMap<ObjectKey, BTreeMap<String, Arc<EndpointsView>>>,
+    kept: HashMap<ObjectKey, LiteMap<String, Arc<EndpointsView>>>,
     /// By name of an object that is kept, its Service.
     owners: HashMap<ObjectKey, ObjectKey>,
     /// Names of the objects that were skipped.
@@ -196,7 +197,7 @@ impl EndpointsByService {
     fn skip_all(&mut self, service: &ObjectKey) {
         let Some(objects) = self.kept.remove(service) else { return };
         let names = self.skipped.entry(service.clone()).or_default();
-        for name in objects.into_keys() {
+        for (name, _) in objects {
             names.push(name.as_str().into());
             self.owners.remove(&ObjectKey::new(&service.namespace, name));
         }

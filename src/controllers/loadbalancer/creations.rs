@@ -8,7 +8,7 @@
 //! - If more objects may exist than this process knows, it reads the load balancer whole once more after [`SETTLED`], when most
 //!   lists show them, and a last time after [`LISTS_CATCH_UP`] ([`Creations::read_again_in`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use litemap::LiteMap;
@@ -74,9 +74,9 @@ pub(super) struct Creations {
     load_balancer: Option<(String, Instant)>,
     groups: Vec<(MadeGroup, Instant)>,
     /// With the ids of their load balancers.
-    listeners: BTreeMap<(String, String), Instant>,
+    listeners: LiteMap<(String, String), Instant>,
     /// Names of what a call with a lost answer may have made.
-    uncertain: BTreeMap<String, Instant>,
+    uncertain: LiteMap<String, Instant>,
     /// When the work of another replica was taken over, which may have been killed a moment before.
     inherited: Option<Instant>,
     /// While more may exist than is known.
