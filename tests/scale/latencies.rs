@@ -197,15 +197,20 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
 
 /// Moves one pod of each product at a time, and waits for the last ones.
 async fn move_pods(all: &mut [Pods<'_>], options: &Options, testbed: &Testbed, beside: Beside) -> Result<(), String> {
+    // Calls that are throttled are made again, and count as well.
+    let pace = match beside {
+        Beside::Throttling(percent) => PACE * 100 / (100 - percent),
+        _ => PACE,
+    };
     let began = Instant::now();
     for step in 0..options.moves {
         if beside == Beside::Restarts && step % 10 == 5 {
             restart(testbed).await?;
         }
         all.iter_mut().try_for_each(|pods| pods.step(testbed, options.nodes, step % MOVING))?;
-        tokio::time::sleep((PACE * (step as u32 + 1)).saturating_sub(began.elapsed())).await;
+        tokio::time::sleep((pace * (step as u32 + 1)).saturating_sub(began.elapsed())).await;
     }
-    tokio::time::sleep(5 * PACE).await;
+    tokio::time::sleep(5 * pace).await;
     Ok(())
 }
 

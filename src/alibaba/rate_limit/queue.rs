@@ -16,9 +16,10 @@ const KEPT_TO_SERVE: u32 = 10;
 /// The backoff after the first throttled answer; it doubles with each further one.
 pub(super) const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 
-/// The same for groups that serve. A move of a pod is retried seven times within a second, so that it takes no longer although
-/// half of all calls are throttled.
+/// The same for groups that serve; it grows by half. A move of a pod is retried ten times within a second, so that it takes no
+/// longer although half of all calls are throttled.
 const FIRST_SERVING_BACKOFF: Duration = Duration::from_millis(10);
+const SERVING_GROWTH: f64 = 1.5;
 
 /// Calls of an action in a second, at and above which they are not spaced.
 pub(super) const FULL_RATE: f64 = 20.0;
@@ -191,8 +192,8 @@ impl TicketQueue {
             self.rate = (self.rate / 2.0).max(LOWEST_RATE);
         }
         if self.serving_pause.is_none_or(|(until, _)| until <= now) {
-            let doubled = self.serving_pause.map_or(FIRST_SERVING_BACKOFF, |(_, pause)| 2 * pause);
-            let pause = hint.unwrap_or(doubled).min(self.longest_serving_pause());
+            let longer = self.serving_pause.map_or(FIRST_SERVING_BACKOFF, |(_, pause)| pause.mul_f64(SERVING_GROWTH));
+            let pause = hint.unwrap_or(longer).min(self.longest_serving_pause());
             self.serving_pause = Some((now + pause.mul_f64(0.5 + jitter::share() / 2.0), pause));
         }
         let pause = match hint {
