@@ -133,9 +133,7 @@ impl Side {
     async fn bring(&mut self, world: &World, writes: usize, answered: bool) -> Option<(Plan, Execution)> {
         let cloud = self.client(writes, answered);
         let world = self.seen(world, &cloud).await;
-        let Ok(mut desired) = world.desire() else { panic!("it was desired before") };
-        desired.applied.insert(applied::SOURCE_RANGES.to_owned());
-        let mut goal = Goal::Ensure(Box::new(desired));
+        let Some(mut goal) = goal(&world) else { panic!("it was desired before") };
         let (clb, mut observed) = self.look(&cloud, &mut goal).await;
         let plan = goal.diff(&observed);
         let execution = self.execute(&clb, &world, plan.clone(), &mut observed).await;
@@ -272,6 +270,13 @@ impl Side {
     }
 }
 
+/// What the Service asks for; `None` if that cannot be read.
+fn goal(world: &World) -> Option<Goal> {
+    let mut desired = world.desire().ok()?;
+    desired.applied.insert(applied::SOURCE_RANGES.to_owned());
+    Some(Goal::Ensure(Box::new(desired)))
+}
+
 /// A user's load balancer, another Service's, another cluster's, and a list that is not ours.
 fn account() -> Account {
     let later = crate::clock::now() + jiff::SignedDuration::from_hours(1000);
@@ -379,13 +384,22 @@ fn some_annotations() -> impl Strategy<Value = Vec<(String, String)>> {
     })
 }
 
+fn some_pods() -> impl Strategy<Value = Vec<u8>> {
+    subsequence((1..30).collect::<Vec<u8>>(), 0..20)
+}
+
+fn endpoints(pods: &[u8]) -> EndpointsView {
+    let endpoints = pods.iter().map(|n| pod(&format!("192.168.64.{n}"), &format!("n{}", n % 7 + 1))).collect();
+    EndpointsView { endpoints, ..EndpointsView::default() }
+}
+
 prop_compose! {
     fn some_world(reuse: bool)(
         annotations in some_annotations(),
         ports in some_ports(),
         forced in any::<bool>(),
         nodes in subsequence((1..8).collect::<Vec<u8>>(), 1..6),
-        pods in subsequence((1..30).collect::<Vec<u8>>(), 0..20),
+        pods in some_pods(),
         blue in 0..8_u8,
         local in any::<bool>(),
         ranges in subsequence(vec!["10.0.0.0/8", "172.16.0.0/12", "192.168.7.0/24"], 0..3),
@@ -410,8 +424,7 @@ prop_compose! {
                 })
             })
             .collect();
-        let endpoints = pods.iter().map(|n| pod(&format!("192.168.64.{n}"), &format!("n{}", n % 7 + 1))).collect();
-        world.endpoints = EndpointsView { endpoints, ..EndpointsView::default() };
+        world.endpoints = endpoints(&pods);
         world.service.local_traffic = local;
         world.service.source_ranges = ranges.into_iter().map(str::to_owned).collect();
         world.service.client_ip_affinity = affinity;
@@ -490,6 +503,24 @@ async fn tell(story: Vec<(World, usize, bool)>) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// The pods of a Service move. Each change is planned from the state that is remembered, and after a whole read.
+async fn follow(world: World, moves: Vec<Vec<u8>>) -> Result<(), TestCaseError> {
+    let mut side = Side::new();
+    let cloud = side.client(usize::MAX, true);
+    let Some(mut goal_before) = goal(&side.seen(&world, &cloud).await) else { return Ok(()) };
+    assert!(side.bring(&world, usize::MAX, true).await.is_some(), "nobody killed it");
+    let (clb, mut remembered) = side.look(&cloud, &mut goal_before).await;
+    for pods in moves {
+        let world = side.seen(&World { endpoints: endpoints(&pods), ..world.clone() }, &cloud).await;
+        let Some(mut goal) = goal(&world) else { continue };
+        let (short, (_, read)) = (goal.diff(&remembered), side.look(&cloud, &mut goal).await);
+        prop_assert_eq!(short.to_string(), goal.diff(&read).to_string(), "{:?}", world.service.annotations);
+        let execution = side.execute(&clb, &world, short, &mut remembered).await;
+        prop_assert!(execution.failures.refused.is_empty(), "{:?}", execution.failures.refused);
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 64, ..ProptestConfig::with_cases(CASES) })]
 
@@ -497,5 +528,12 @@ proptest! {
     fn services_come_and_go_whatever_they_ask_for_and_wherever_the_process_is_killed(story in some_story()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(tell(story))?;
+    }
+    #[test]
+    fn pods_that_move_take_the_same_steps_from_memory_as_after_a_whole_read(
+        world in any::<bool>().prop_flat_map(some_world), moves in prop::collection::vec(some_pods(), 1..5),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(follow(world, moves))?;
     }
 }
