@@ -25,7 +25,7 @@ use crate::plan::inputs::ObjectKey;
 use crate::telemetry::activity::ReconcileStart;
 use crate::telemetry::metrics;
 
-/// The least time between two starts for changes of one object, so that many changes share a reconcile.
+/// The least time between two starts for one object, so that many changes share a reconcile.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Urgent objects that overtake others in a row.
@@ -207,11 +207,9 @@ struct Queue {
     overtaken: usize,
     /// What is in one of the queues.
     waiting: HashSet<ObjectKey>,
-    /// Those that changed, and do not only have their time.
-    changed: HashSet<ObjectKey>,
     /// Being reconciled; true if the key changed meanwhile.
     active: HashMap<ObjectKey, bool>,
-    /// Starts for changes within the last [`INTERVAL`], in order.
+    /// Starts within the last [`INTERVAL`], in order.
     started: VecDeque<(Instant, ObjectKey)>,
     /// The last of these for each key.
     started_at: HashMap<ObjectKey, Instant>,
@@ -224,10 +222,7 @@ impl Queue {
     fn add(&mut self, key: ObjectKey, urgent: &impl Fn(&ObjectKey) -> bool) {
         if let Some(changed) = self.active.get_mut(&key) {
             *changed = true;
-            return;
-        }
-        self.changed.insert(key.clone());
-        if self.waiting.contains(&key) {
+        } else if self.waiting.contains(&key) {
             // Its change can be urgent although what it waits for was not.
             if urgent(&key)
                 && let Some(place) = self.normal.iter().position(|waiting| *waiting == key)
@@ -281,11 +276,9 @@ impl Queue {
         self.waiting.remove(&key);
         self.active.insert(key.clone(), false);
         self.forget_starts();
-        if self.changed.remove(&key) {
-            let now = Instant::now();
-            self.started.push_back((now, key.clone()));
-            self.started_at.insert(key.clone(), now);
-        }
+        let now = Instant::now();
+        self.started.push_back((now, key.clone()));
+        self.started_at.insert(key.clone(), now);
         Some((key, overtakes))
     }
 
@@ -435,24 +428,6 @@ mod tests {
         tokio::time::sleep(10 * SECOND).await;
         let times: Vec<_> = log.lock().iter().map(|(_, at)| at.as_millis() / 100).collect();
         assert_eq!(times, [0, 10, 20, 30], "at once, then once a second, and the last change is not lost");
-        stop.cancel();
-        task.await.unwrap();
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_change_shortly_after_a_periodic_reconcile_is_not_kept_waiting() {
-        let (sender, log, stop, task) = start(4, |_, nth| {
-            (SECOND / 20, if nth == 1 { ReconcileResult::RequeueAfter(60 * SECOND) } else { ReconcileResult::Done })
-        });
-        sender.send(vec![key("a")]).unwrap();
-        tokio::time::sleep(60 * SECOND + SECOND / 5).await;
-        for _ in 0..2 {
-            sender.send(vec![key("a")]).unwrap();
-            tokio::time::sleep(SECOND / 5).await;
-        }
-        tokio::time::sleep(10 * SECOND).await;
-        let times: Vec<_> = log.lock().iter().map(|(_, at)| at.as_millis() / 100).collect();
-        assert_eq!(times, [0, 600, 602, 612], "periodic after a minute, the change at once, the next a second later");
         stop.cancel();
         task.await.unwrap();
     }
