@@ -3,6 +3,7 @@
 //! Randomness decides when something is tried, never what is done. [`load`] makes it repeatable for a test.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 thread_local! {
     /// The state of this thread's seeded generator, if it has one.
@@ -23,6 +24,12 @@ pub fn share() -> f64 {
         }
     };
     f64::from(random) / (f64::from(u32::MAX) + 1.0)
+}
+
+/// At least half of the pause, and less than all of it.
+#[must_use]
+pub fn shortened(pause: Duration) -> Duration {
+    pause.mul_f64(0.5 + share() / 2.0)
 }
 
 /// From now on, the jitter of this thread follows from `seed`.

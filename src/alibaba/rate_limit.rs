@@ -11,7 +11,8 @@
 //!
 //! A throttled answer is often a neighbour's doing, as the quota is the account's. The rate of the action is halved, so that it
 //! pauses the longer the more often it is throttled, up to the window. Each success adds a step to the rate (additive
-//! increase, multiplicative decrease), until it is not limited any more. Groups that serve keep a part of it.
+//! increase, multiplicative decrease), until it is not limited any more. Calls for groups that
+//! serve have a shorter pause of their own, which the first success ends.
 //!
 //! The crate `backon` is not used here: it spaces the attempts of one caller, while this backoff and rate are shared by all
 //! callers of an action, who wait in one queue.

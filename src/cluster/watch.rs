@@ -92,7 +92,7 @@ impl Pauses {
         let pause = match interruption {
             Interruption::Unreached(_) => {
                 *self = Self::new();
-                UNREACHED.mul_f64(0.5 + jitter::share() / 2.0)
+                jitter::shortened(UNREACHED)
             }
             _ => self.0.next().unwrap_or(LONGEST_DELAY),
         };

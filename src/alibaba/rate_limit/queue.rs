@@ -16,10 +16,11 @@ const KEPT_TO_SERVE: u32 = 10;
 /// The backoff after the first throttled answer; it doubles with each further one.
 pub(super) const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 
-/// The same for groups that serve; it grows by half. A move of a pod is retried ten times within a second, so that it takes no
-/// longer although half of all calls are throttled.
+/// The backoff of calls for groups that serve. Ten attempts fit into a second, so that a pod moves within it although half of
+/// all calls are throttled.
 const FIRST_SERVING_BACKOFF: Duration = Duration::from_millis(10);
-const SERVING_GROWTH: f64 = 1.5;
+/// By what that backoff is multiplied with each further throttled answer.
+const SERVING_BACKOFF_GROWTH: f64 = 1.5;
 
 /// Calls of an action in a second, at and above which they are not spaced.
 pub(super) const FULL_RATE: f64 = 20.0;
@@ -48,7 +49,7 @@ pub(super) struct TicketQueue {
     /// How long the last owner that was woken took to prepare its call.
     needs: Duration,
     paused_until: Option<Instant>,
-    /// Until when calls for groups that serve pause, and for how long.
+    /// Until when calls for groups that serve pause, and the whole length of that pause.
     serving_pause: Option<(Instant, Duration)>,
     /// Calls in a second; see [`FULL_RATE`].
     pub(super) rate: f64,
@@ -192,16 +193,17 @@ impl TicketQueue {
             self.rate = (self.rate / 2.0).max(LOWEST_RATE);
         }
         if self.serving_pause.is_none_or(|(until, _)| until <= now) {
-            let longer = self.serving_pause.map_or(FIRST_SERVING_BACKOFF, |(_, pause)| pause.mul_f64(SERVING_GROWTH));
+            let longer =
+                self.serving_pause.map_or(FIRST_SERVING_BACKOFF, |(_, pause)| pause.mul_f64(SERVING_BACKOFF_GROWTH));
             let pause = hint.unwrap_or(longer).min(self.longest_serving_pause());
-            self.serving_pause = Some((now + pause.mul_f64(0.5 + jitter::share() / 2.0), pause));
+            self.serving_pause = Some((now + jitter::shortened(pause), pause));
         }
         let pause = match hint {
             Some(hint) => hint.min(WINDOW).max(paused),
             None if !paused.is_zero() => paused,
             None => {
                 let doubled = FIRST_BACKOFF.mul_f64(FULL_RATE / 2.0 / self.rate);
-                doubled.min(WINDOW).mul_f64(0.5 + jitter::share() / 2.0)
+                jitter::shortened(doubled.min(WINDOW))
             }
         };
         self.paused_until = Some(now + pause);
@@ -216,7 +218,7 @@ impl TicketQueue {
         is_limited
     }
 
-    /// A tenth of the rate is kept for groups that serve.
+    /// Calls for groups that serve are never further apart: see [`KEPT_TO_SERVE`].
     fn longest_serving_pause(&self) -> Duration {
         let (calls, period) = self.limits;
         let fastest = Duration::from_secs_f64(f64::from(KEPT_TO_SERVE) / FULL_RATE);

@@ -5,6 +5,7 @@ use super::super::actions::{
 };
 use super::queue::FIRST_BACKOFF;
 use super::*;
+use crate::jitter;
 
 const SECOND: Duration = Duration::from_secs(1);
 const CLUSTER_WIDE: Priority = Priority { tickets: None, namespace: 0, purpose: Purpose::Other };
@@ -426,15 +427,13 @@ async fn what_serves_traffic_goes_first_after_a_pause_too() {
 async fn a_pod_that_moves_is_served_within_a_second_although_half_of_all_calls_are_throttled() {
     const MOVES: usize = 1000;
     let (rate_limiter, all) = (RateLimiter::default(), share(1.0));
-    let mut random = 1_u32;
     let mut took = Vec::new();
+    jitter::load(1);
     for _ in 0..MOVES {
         let asked = Instant::now();
         loop {
             let at = call(&rate_limiter, ADD_BACKENDS, &all, serving()).await;
-            // Numerical Recipes' generator; its high bits are the random ones.
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            if random >> 31 == 0 {
+            if jitter::share() < 0.5 {
                 let_pass(&rate_limiter, ADD_BACKENDS);
                 took.push(at - asked);
                 break;
