@@ -17,8 +17,8 @@ use crate::clock;
 
 /// An action that was not called for this long, twice the longest backoff, is not needed any more.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// So many failed calls in a row, of whichever actions, mean that the cloud does not serve this process at all, unless
-/// their answers show that it does.
+/// So many failed calls in a row, of whichever actions, mean that the cloud does not serve this process at all. They do not
+/// where other actions work and all answers prove that the keys are valid.
 const NOTHING_WORKS: u32 = 3;
 /// Actions in one text; further ones are only counted.
 const NAMED: usize = 5;

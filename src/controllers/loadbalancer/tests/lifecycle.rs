@@ -508,7 +508,7 @@ async fn follow(world: World, moves: Vec<Vec<u8>>) -> Result<(), TestCaseError> 
     let mut side = Side::new();
     let cloud = side.client(usize::MAX, true);
     let Some(mut goal_before) = goal(&side.seen(&world, &cloud).await) else { return Ok(()) };
-    assert!(side.bring(&world, usize::MAX, true).await.is_some(), "nobody killed it");
+    assert!(side.bring(&world, usize::MAX, true).await.is_some(), "the process is not killed");
     let (clb, mut remembered) = side.look(&cloud, &mut goal_before).await;
     for pods in moves {
         let world = side.seen(&World { endpoints: endpoints(&pods), ..world.clone() }, &cloud).await;
