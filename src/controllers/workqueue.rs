@@ -5,7 +5,7 @@
 //! changes during its reconcile is reconciled again afterwards. A failure is retried with backoff, per key. A panic is a
 //! failure of its key and of nothing else.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -27,6 +27,9 @@ use crate::telemetry::metrics;
 
 /// The least time between two starts for one object, so that many changes share a reconcile.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// A start after a longer wait is periodic: a change right after it does not wait for [`INTERVAL`].
+const PERIODIC: Duration = Duration::from_secs(30);
 
 /// Urgent objects that overtake others in a row.
 const MOST_OVERTAKING: usize = 3;
@@ -141,7 +144,7 @@ pub async fn drive<R: ObjectReconciler>(
                 reconciler.scheduled(&key, after);
                 queue.use_quota(reconciler.take_deleted(), &urgent);
             }
-            key = queue.due() => queue.enqueue(key, &urgent),
+            due = queue.due() => queue.enqueue(due, &urgent),
             batch = keys.recv() => match batch {
                 Some(batch) => batch.into_iter().for_each(|key| queue.add(key, &urgent)),
                 None => break,
@@ -205,16 +208,17 @@ struct Queue {
     urgent: VecDeque<ObjectKey>,
     /// How many urgent keys overtook normal ones since one of those started.
     overtaken: usize,
-    /// What is in one of the queues.
-    waiting: HashSet<ObjectKey>,
+    /// What is in one of the queues, and whether its start is periodic.
+    waiting: HashMap<ObjectKey, bool>,
     /// Being reconciled; true if the key changed meanwhile.
     active: HashMap<ObjectKey, bool>,
-    /// Starts within the last [`INTERVAL`], in order.
+    /// Starts that are not periodic within the last [`INTERVAL`], in order.
     started: VecDeque<(Instant, ObjectKey)>,
     /// The last of these for each key.
     started_at: HashMap<ObjectKey, Instant>,
     failures: BTreeMap<ObjectKey, FailedKey>,
-    timers: DelayQueue<ObjectKey>,
+    /// Each with whether its start will be periodic.
+    timers: DelayQueue<(ObjectKey, bool)>,
     timer_of: HashMap<ObjectKey, delay_queue::Key>,
 }
 
@@ -222,7 +226,8 @@ impl Queue {
     fn add(&mut self, key: ObjectKey, urgent: &impl Fn(&ObjectKey) -> bool) {
         if let Some(changed) = self.active.get_mut(&key) {
             *changed = true;
-        } else if self.waiting.contains(&key) {
+        } else if let Some(periodic) = self.waiting.get_mut(&key) {
+            *periodic = false;
             // Its change can be urgent although what it waits for was not.
             if urgent(&key)
                 && let Some(place) = self.normal.iter().position(|waiting| *waiting == key)
@@ -237,20 +242,21 @@ impl Queue {
             self.forget_starts();
             match self.started_at.get(&key).copied() {
                 Some(started) => self.start_timer(key, started + INTERVAL),
-                None => self.enqueue(key, urgent),
+                None => self.enqueue((key, false), urgent),
             }
         }
     }
 
     /// Its time has come; a key with a timer is neither waiting nor active.
-    fn enqueue(&mut self, key: ObjectKey, urgent: &impl Fn(&ObjectKey) -> bool) {
-        self.waiting.insert(key.clone());
+    fn enqueue(&mut self, (key, periodic): (ObjectKey, bool), urgent: &impl Fn(&ObjectKey) -> bool) {
+        self.waiting.insert(key.clone(), periodic);
         let lane = if urgent(&key) { &mut self.urgent } else { &mut self.normal };
         lane.push_back(key);
     }
 
     fn start_timer(&mut self, key: ObjectKey, at: Instant) {
-        let timer = self.timers.insert_at(key.clone(), at);
+        let periodic = at > Instant::now() + PERIODIC;
+        let timer = self.timers.insert_at((key.clone(), periodic), at);
         self.timer_of.insert(key, timer);
     }
 
@@ -273,12 +279,14 @@ impl Queue {
         }
         self.overtaken = if overtakes && !self.normal.is_empty() { self.overtaken + 1 } else { 0 };
         let key = if overtakes { self.urgent.pop_front() } else { self.normal.pop_front() }?;
-        self.waiting.remove(&key);
+        let periodic = self.waiting.remove(&key).unwrap_or(false);
         self.active.insert(key.clone(), false);
         self.forget_starts();
-        let now = Instant::now();
-        self.started.push_back((now, key.clone()));
-        self.started_at.insert(key.clone(), now);
+        if !periodic {
+            let now = Instant::now();
+            self.started.push_back((now, key.clone()));
+            self.started_at.insert(key.clone(), now);
+        }
         Some((key, overtakes))
     }
 
@@ -329,13 +337,13 @@ impl Queue {
         self.normal.len() + self.urgent.len()
     }
 
-    /// The next key whose time has come; never ready if none waits for its time.
-    async fn due(&mut self) -> ObjectKey {
+    /// The next key whose time has come, and whether its start is periodic; never ready if none waits for its time.
+    async fn due(&mut self) -> (ObjectKey, bool) {
         match std::future::poll_fn(|context| self.timers.poll_expired(context)).await {
             Some(expired) => {
-                let key = expired.into_inner();
+                let (key, periodic) = expired.into_inner();
                 self.timer_of.remove(&key);
-                key
+                (key, periodic)
             }
             None => std::future::pending().await,
         }
@@ -428,6 +436,24 @@ mod tests {
         tokio::time::sleep(10 * SECOND).await;
         let times: Vec<_> = log.lock().iter().map(|(_, at)| at.as_millis() / 100).collect();
         assert_eq!(times, [0, 10, 20, 30], "at once, then once a second, and the last change is not lost");
+        stop.cancel();
+        task.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_shortly_after_a_periodic_reconcile_is_not_kept_waiting() {
+        let (sender, log, stop, task) = start(4, |_, nth| {
+            (SECOND / 20, if nth == 1 { ReconcileResult::RequeueAfter(60 * SECOND) } else { ReconcileResult::Done })
+        });
+        sender.send(vec![key("a")]).unwrap();
+        tokio::time::sleep(60 * SECOND + SECOND / 5).await;
+        for _ in 0..2 {
+            sender.send(vec![key("a")]).unwrap();
+            tokio::time::sleep(SECOND / 5).await;
+        }
+        tokio::time::sleep(10 * SECOND).await;
+        let times: Vec<_> = log.lock().iter().map(|(_, at)| at.as_millis() / 100).collect();
+        assert_eq!(times, [0, 600, 602, 612], "periodic after a minute, the change at once, the next a second later");
         stop.cancel();
         task.await.unwrap();
     }
