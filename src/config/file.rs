@@ -558,7 +558,7 @@ pub enum ResourceLock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// For people; in colour on a terminal, unless `NO_COLOR` is set.
     Text,
     /// One JSON object a line.
     Json,

@@ -4,7 +4,7 @@
 //! request id). Text has their names before the message and their fields after its own; JSON has them in `spans`.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::linux::fs::MetadataExt;
 
 use tracing::{Level, Metadata};
@@ -78,7 +78,7 @@ fn output_to(
     match settings.format {
         LogFormat::Json => layer.json().flatten_event(true).with_current_span(false).boxed(),
         LogFormat::Text => {
-            let layer = layer.with_ansi(false).with_target(false).compact();
+            let layer = layer.with_ansi(is_in_colour()).with_target(false).compact();
             // The journal adds the time and the level itself.
             if journal { layer.without_time().with_level(false).boxed() } else { layer.boxed() }
         }
@@ -89,6 +89,11 @@ fn output_to(
 fn leads_to_the_journal() -> bool {
     let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     std::fs::metadata("/proc/self/fd/2").is_ok_and(|file| stream == format!("{}:{}", file.st_dev(), file.st_ino()))
+}
+
+/// Whether people look at standard error; `NO_COLOR` is that of <https://no-color.org>.
+fn is_in_colour() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Standard error; each line begins with its priority if that is understood there.

@@ -1,5 +1,12 @@
 //! The log of the running program: every line of a cloud call says which call it was, and every warning has a code.
 
+use std::fs::File;
+use std::io::Read;
+use std::process::Command;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use serde_json::Value;
 
 use crate::harness::{ALL, HASTE, World, address, is_ready};
@@ -84,4 +91,42 @@ async fn a_warning_has_the_code_of_the_event_beside_it() {
         "{warnings:?}"
     );
     assert!(ccm.stop().await.success());
+}
+
+/// A terminal, and what is written to it.
+fn terminal() -> (File, Arc<Mutex<String>>) {
+    let window = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&window).unwrap();
+    unlockpt(&window).unwrap();
+    let terminal = ioctl_tiocgptpeer(&window, OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    let shown = Arc::<Mutex<String>>::default();
+    let (mut window, screen) = (File::from(window), shown.clone());
+    // Ends with the last writer.
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = window.read(&mut buffer) {
+            screen.lock().push_str(&String::from_utf8_lossy(&buffer[..length]));
+        }
+    });
+    (File::from(terminal), shown)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_on_a_terminal_have_colours_unless_no_color_is_set() {
+    for (no_color, has_colours) in [("", true), ("1", false)] {
+        let world = World::new(&["node"], HASTE).await;
+        let (terminal, shown) = terminal();
+        let mut program = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm"))
+            .env_clear()
+            .env("NO_COLOR", no_color)
+            .args(["run", "--config"])
+            .arg(world.config())
+            .stderr(terminal)
+            .spawn()
+            .unwrap();
+        world.until("it works", |_| shown.lock().contains("leading")).await;
+        program.kill().unwrap();
+        program.wait().unwrap();
+        assert_eq!(shown.lock().contains("\u{1b}["), has_colours, "NO_COLOR={no_color}: {}", shown.lock());
+    }
 }
