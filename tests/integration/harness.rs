@@ -16,6 +16,9 @@ use sim::testbed::Testbed;
 /// How long anything may take before a test gives up; far more than it needs on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Time between two looks, or more where looks take long.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// Keys of `[node]` that make the waits of the node controller short enough for a test.
 pub(crate) const HASTE: &str = "period = \"10s\"\nremoval_grace = \"10s\"\nremoval_interval = \"5s\"\n";
 
@@ -161,39 +164,26 @@ impl World {
         command
     }
 
-    /// Waits until both worlds are so, looking again whenever something may have changed.
+    /// Waits until both worlds are so.
     pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Testbed) -> bool) {
-        let began = Instant::now();
-        while !is_so(&self.testbed) {
-            assert!(began.elapsed() < PATIENCE, "not so after {} s: {what}\n{}", PATIENCE.as_secs(), self.logs());
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        self.until_so(what, || std::future::ready(is_so(&self.testbed))).await;
     }
 
     /// Waits until something other than the testbed is so.
     pub(crate) async fn until_so<F: Future<Output = bool>>(&self, what: &str, is_so: impl Fn() -> F) {
-        let began = Instant::now();
+        let (began, mut looked) = (Instant::now(), Instant::now());
         while !is_so().await {
             assert!(began.elapsed() < PATIENCE, "not so after {} s: {what}\n{}", PATIENCE.as_secs(), self.logs());
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            // Looks take from the same processors as what they wait for.
+            tokio::time::sleep(LOOK.max(4 * looked.elapsed())).await;
+            looked = Instant::now();
         }
     }
 
     /// Waits until no cloud call and no write to the API server (apart from the lease) has happened for `quiet`.
     pub(crate) async fn until_quiet(&self, quiet: Duration) {
-        let count = || {
-            let writes = self.testbed.cluster.writes();
-            self.testbed.cloud.calls().len() + writes.iter().filter(|call| call.resource != "leases").count()
-        };
-        let (mut seen, mut since, began) = (count(), Instant::now(), Instant::now());
-        while since.elapsed() < quiet {
-            assert!(began.elapsed() < PATIENCE, "never quiet\n{}", self.logs());
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            let now = count();
-            if now != seen {
-                (seen, since) = (now, Instant::now());
-            }
-        }
+        let calls = self.testbed.cloud.changes();
+        self.until_unchanged(quiet, || usize::try_from(*calls.borrow()).unwrap()).await;
     }
 
     /// The calls to the cloud's products since the last time this was asked, counted by action.
@@ -213,14 +203,16 @@ impl World {
 
     /// Waits until nothing was written to either world (apart from the lease) for `still`; reads do not count.
     pub(crate) async fn until_still(&self, still: Duration) {
-        let count = || {
-            let writes = self.testbed.cluster.writes();
-            self.testbed.cloud.writes().len() + writes.iter().filter(|call| call.resource != "leases").count()
-        };
+        self.until_unchanged(still, || self.testbed.cloud.count_writes()).await;
+    }
+
+    /// Waits until this count and that of the writes to the API server have been the same for `period`.
+    async fn until_unchanged(&self, period: Duration, count: impl Fn() -> usize) {
+        let count = || count() + self.testbed.cluster.count_writes_except("leases");
         let (mut seen, mut since, began) = (count(), Instant::now(), Instant::now());
-        while since.elapsed() < still {
-            assert!(began.elapsed() < still + PATIENCE, "never still\n{}", self.logs());
-            tokio::time::sleep(Duration::from_millis(25)).await;
+        while since.elapsed() < period {
+            assert!(began.elapsed() < period + PATIENCE, "never quiet\n{}", self.logs());
+            tokio::time::sleep(LOOK).await;
             let now = count();
             if now != seen {
                 (seen, since) = (now, Instant::now());
