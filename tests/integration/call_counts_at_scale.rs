@@ -504,3 +504,37 @@ fn a_second_network_load_balancer_with_the_mark_of_a_service_goes_with_the_first
     });
     assert_eq!((calls["DeleteLoadBalancer"], left), (2, 0), "{log}");
 }
+
+/// A node is replaced as by an autoscaler: a new one joins, and an old one leaves with its instance. The cloud takes the server of
+/// that out of its groups by itself, and refuses its removal.
+#[test]
+fn a_replaced_node_costs_a_network_load_balancer_two_writes_and_one_read_besides_jobs() {
+    const SERVICES: usize = 5;
+    let (calls, log) = on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::with(Version::NEWEST, population::account(10)).await.unwrap();
+        let stand = |number| {
+            population::rent(&testbed, number);
+            population::stand(&testbed, number).unwrap();
+        };
+        (0..3).for_each(stand);
+        for number in 0..SERVICES {
+            population::expose_network(&testbed, &format!("web-{number}"), false).unwrap();
+        }
+        testbed.cloud.dials(|dials| dials.latency = Duration::from_millis(20));
+        let _product = start_nlb(&testbed);
+        tokio::time::sleep(HOUR / 4).await;
+        forget(&testbed);
+        stand(3);
+        testbed.cloud.release_instance(&population::instance(1));
+        testbed.cluster.delete("Node", "", &population::node(1)).unwrap();
+        tokio::time::sleep(HOUR / 12).await;
+        calls(&testbed)
+    });
+    let expected = counted(&[
+        ("AddServersToServerGroup", SERVICES),
+        ("ListAsynJobs", 2),
+        ("ListServerGroupServers", SERVICES),
+        ("RemoveServersFromServerGroup", SERVICES),
+    ]);
+    assert_eq!(calls, expected, "{log}");
+}

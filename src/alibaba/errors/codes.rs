@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde::de::value::{self, StrDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
-use crate::alibaba::FaultKind::{self, Busy, Exists, Rejected};
+use crate::alibaba::FaultKind::{self, Busy, Exists, Gone, Rejected};
 use crate::alibaba::actions::Object;
 use crate::alibaba::endpoints::CloudProduct;
 
@@ -69,7 +69,8 @@ pub(super) const BY_ACTION: &[(&str, &[&str], FaultKind)] = &[
     ("Forbbiden", &["DeleteRouteEntries"], Rejected),
     ("InnerRateLimiting", &[], Busy),
     // Servers leave the groups of network load balancers when their instances are released.
-    ("ResourceNotFound.BackendServer", &["RemoveServersFromServerGroup", "UpdateServerGroupServersAttribute"], Busy),
+    ("ResourceNotFound.BackendServer", &["RemoveServersFromServerGroup"], Gone),
+    ("ResourceNotFound.BackendServer", &["UpdateServerGroupServersAttribute"], Busy),
     ("ResourceInUse.IP", &[], Rejected),
     // A backend is not running, or its interface is being changed: neither says anything about the others.
     ("ObtainIpFail", &["CreateVServerGroup", "AddVServerGroupBackendServers"], Rejected),

@@ -49,7 +49,7 @@ fn each_class_of_codes_has_its_reaction() {
         (actions::SET_SPEC.0, 400, "Operation.NotAllowed", Rejected),
         (actions::SET_TCP_LISTENER.0, 400, "ServiceIsConfiguring", Busy),
         (actions::SET_TCP_LISTENER.0, 400, "InnerRateLimiting", Busy),
-        (actions::REMOVE_SERVERS.0, 404, "ResourceNotFound.BackendServer", Busy),
+        (actions::REMOVE_SERVERS.0, 404, "ResourceNotFound.BackendServer", Gone),
         (actions::ADD_SERVERS.0, 404, "ResourceNotFound.BackendServer", Rejected),
         (create, 400, "LX_REQUEST_TOKEN_CONFLICT", Exists),
         (routes, 400, "InvalidCIDRBlock.Duplicate", Exists),

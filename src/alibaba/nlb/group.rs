@@ -1,6 +1,6 @@
 //! Server groups and their servers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CHUNK, Nlb, PAGE, created, started};
 use crate::alibaba::actions::{
@@ -102,6 +102,21 @@ impl Nlb {
             backends.insert(backend.key.clone(), backend);
         }
         Ok(ListedServers { backends: backends.into_values().collect(), changing })
+    }
+
+    /// Those of these servers that are in the group.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn servers_among(&self, group_id: &str, keys: &[BackendKey]) -> Result<Vec<BackendKey>, Fault> {
+        let mut found = Vec::new();
+        for chunk in keys.chunks(CHUNK) {
+            let request = self.0.read(LIST_SERVERS).with("ServerGroupId", group_id).with("MaxResults", PAGE);
+            let request = request.list("ServerIds", chunk.iter().map(|key| &key.server_id));
+            found.extend(request.by_token("Servers", server).await?);
+        }
+        let there: BTreeSet<BackendKey> = found.into_iter().filter_map(|(backend, _)| Some(backend?.key)).collect();
+        Ok(keys.iter().filter(|key| there.contains(key)).cloned().collect())
     }
 
     /// Creates a server group without servers.

@@ -4,14 +4,15 @@
 //! what was deleted since, and server groups and listeners of one name come and go: what a lost answer may have made of
 //! those is looked for instead, see [`creations`](crate::controllers::loadbalancer::creations).
 
-use crate::alibaba::Fault;
 use crate::alibaba::ecs::Ecs;
 use crate::alibaba::nlb::{ListenerChange, NewListener, Nlb};
+use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::loadbalancer::product::Write;
 use crate::controllers::loadbalancer::writes::{gone_is_done, group_id, load_balancer_id, missing};
+use crate::fence::Permit;
 use crate::plan::loadbalancer::cloud::Answer;
 use crate::plan::loadbalancer::group_operation::GroupOperation;
-use crate::plan::loadbalancer::model::GroupRef;
+use crate::plan::loadbalancer::model::{BackendKey, GroupRef};
 use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::observed::Observed;
 use crate::plan::nlb::operation::{Operation, Own};
@@ -61,7 +62,7 @@ pub(super) async fn perform(
         Operation::Group(operation) => match operation {
             GroupOperation::AddBackends { group: it, backends } => nlb.add_servers(permit, group(it)?, backends).await,
             GroupOperation::RemoveBackends { group: it, backends } => {
-                nlb.remove_servers(permit, group(it)?, backends).await
+                remove_servers(nlb, permit, group(it)?, backends).await
             }
             GroupOperation::SetBackends { group: it, backends } => nlb.set_servers(permit, group(it)?, backends).await,
             GroupOperation::DeleteGroup { id, .. } => nlb.delete_group(permit, id).await.or_else(gone_is_done),
@@ -102,6 +103,18 @@ pub(super) async fn perform(
         Operation::Own(Own::DeleteSecurityGroup { id, .. }) => {
             ecs.delete_security_group(permit, id).await.map(|()| Answer::default()).or_else(gone_is_done)
         }
+    }
+}
+
+/// The cloud takes the servers of released instances out by itself, and refuses a removal that names one of them. Then the
+/// others are removed alone.
+async fn remove_servers(nlb: &Nlb, permit: &Permit, group: &str, servers: &[BackendKey]) -> Result<Answer, Fault> {
+    match nlb.remove_servers(permit, group, servers).await {
+        Err(fault) if fault.kind == FaultKind::Gone => match &nlb.servers_among(group, servers).await?[..] {
+            [] => Ok(Answer::default()),
+            left => nlb.remove_servers(permit, group, left).await,
+        },
+        removed => removed,
     }
 }
 
