@@ -360,6 +360,15 @@ impl<'a> Replicas<'a> {
         self.started += 1;
         Ok(std::mem::replace(&mut self.leader, std::mem::replace(&mut self.standby, next)))
     }
+
+    /// The memory of the leader, which is the one that knows load balancers: a new replica can win the lease as well.
+    fn leader_memory(&mut self) -> Option<f64> {
+        let [leader, standby] = [&self.leader, &self.standby].map(|it| it.usage().map(|usage| usage.resident));
+        if standby > leader {
+            std::mem::swap(&mut self.leader, &mut self.standby);
+        }
+        standby.into_iter().chain(leader).reduce(f64::max)
+    }
 }
 
 /// Misfortune at any time, as a seed decides.
@@ -422,8 +431,8 @@ pub(crate) async fn play(options: &Options, minutes: f64, folder: &Path) -> Resu
         picture.parts.push((began.elapsed(), name));
         let mut watch = Stopwatch::start(testbed, Some(&replicas.leader), patience);
         part(&mut day, event, &pace, || {
-            if let Some(usage) = replicas.leader.usage() {
-                picture.memory.push((began.elapsed(), usage.resident));
+            if let Some(resident) = replicas.leader_memory() {
+                picture.memory.push((began.elapsed(), resident));
             }
             misfortune.as_mut().map_or(Ok(()), |it| it.second(testbed, &mut replicas))
         })
