@@ -341,9 +341,9 @@ impl Queue {
     async fn due(&mut self) -> (ObjectKey, bool) {
         match std::future::poll_fn(|context| self.timers.poll_expired(context)).await {
             Some(expired) => {
-                let (key, periodic) = expired.into_inner();
-                self.timer_of.remove(&key);
-                (key, periodic)
+                let due = expired.into_inner();
+                self.timer_of.remove(&due.0);
+                due
             }
             None => std::future::pending().await,
         }

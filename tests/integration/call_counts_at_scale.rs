@@ -505,26 +505,33 @@ fn a_second_network_load_balancer_with_the_mark_of_a_service_goes_with_the_first
     assert_eq!((calls["DeleteLoadBalancer"], left), (2, 0), "{log}");
 }
 
+fn add_node(testbed: &Testbed, number: usize) {
+    population::rent(testbed, number);
+    population::stand(testbed, number).unwrap();
+}
+
+/// So many nodes, which are the backends of so many Services.
+async fn on_all_nodes(nodes: usize, services: usize) -> Testbed {
+    let testbed = Testbed::with(Version::NEWEST, population::account(10)).await.unwrap();
+    (0..nodes).for_each(|number| add_node(&testbed, number));
+    for number in 0..services {
+        population::expose_network(&testbed, &format!("web-{number}"), false).unwrap();
+    }
+    testbed
+}
+
 /// A node is replaced as by an autoscaler: a new one joins, and an old one leaves with its instance. The cloud takes the server of
 /// that out of its groups by itself, and refuses its removal.
 #[test]
 fn a_replaced_node_costs_a_network_load_balancer_two_writes_and_one_read_besides_jobs() {
     const SERVICES: usize = 5;
     let (calls, log) = on_a_clock_of_its_own(0, async {
-        let testbed = Testbed::with(Version::NEWEST, population::account(10)).await.unwrap();
-        let stand = |number| {
-            population::rent(&testbed, number);
-            population::stand(&testbed, number).unwrap();
-        };
-        (0..3).for_each(stand);
-        for number in 0..SERVICES {
-            population::expose_network(&testbed, &format!("web-{number}"), false).unwrap();
-        }
+        let testbed = on_all_nodes(3, SERVICES).await;
         testbed.cloud.dials(|dials| dials.latency = Duration::from_millis(20));
         let _product = start_nlb(&testbed);
         tokio::time::sleep(HOUR / 4).await;
         forget(&testbed);
-        stand(3);
+        add_node(&testbed, 3);
         testbed.cloud.release_instance(&population::instance(1));
         testbed.cluster.delete("Node", "", &population::node(1)).unwrap();
         tokio::time::sleep(HOUR / 12).await;
@@ -537,4 +544,23 @@ fn a_replaced_node_costs_a_network_load_balancer_two_writes_and_one_read_besides
         ("RemoveServersFromServerGroup", SERVICES),
     ]);
     assert_eq!(calls, expected, "{log}");
+}
+
+/// The cloud refuses the removal of both, since it took one of them out by itself.
+#[test]
+fn a_node_that_leaves_beside_a_released_one_leaves_its_network_load_balancer_too() {
+    let (left, log) = on_a_clock_of_its_own(0, async {
+        let testbed = on_all_nodes(4, 1).await;
+        let _product = start_nlb(&testbed);
+        tokio::time::sleep(HOUR / 4).await;
+        forget(&testbed);
+        testbed.cloud.release_instance(&population::instance(1));
+        [1, 2].into_iter().for_each(|number| testbed.cluster.delete("Node", "", &population::node(number)).unwrap());
+        tokio::time::sleep(HOUR / 12).await;
+        let groups =
+            testbed.cloud.look(|cloud| cloud.nlb.groups.values().map(|it| it.servers.clone()).collect::<Vec<_>>());
+        let left: Vec<String> = groups.into_iter().flatten().map(|server| server.id.to_string()).collect();
+        (left, calls(&testbed).get("GetLoadBalancerAttribute").copied())
+    });
+    assert_eq!(left, (vec![population::instance(0), population::instance(3)], None), "{log}");
 }

@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// Waits until no cloud call and no write to the API server (apart from the lease) has happened for `quiet`.
+    /// Waits until no call and no edit of the cloud and no write to the API server (apart from the lease) has happened for `quiet`.
     pub(crate) async fn until_quiet(&self, quiet: Duration) {
         let calls = self.testbed.cloud.changes();
         self.until_unchanged(quiet, || usize::try_from(*calls.borrow()).unwrap()).await;

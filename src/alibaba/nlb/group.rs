@@ -93,8 +93,7 @@ impl Nlb {
     /// # Errors
     /// As any call.
     pub async fn describe_servers(&self, group_id: &str) -> Result<ListedServers, Fault> {
-        let request = self.0.read(LIST_SERVERS).with("ServerGroupId", group_id).with("MaxResults", PAGE);
-        let found = request.by_token("Servers", server).await?;
+        let found = self.list_servers(group_id).by_token("Servers", server).await?;
         let changing = found.iter().any(|(_, changing)| *changing);
         let mut backends: BTreeMap<BackendKey, Backend> = BTreeMap::new();
         // A server that moves between pages while they are read comes twice.
@@ -104,18 +103,23 @@ impl Nlb {
         Ok(ListedServers { backends: backends.into_values().collect(), changing })
     }
 
-    /// Those of these servers that are in the group.
+    /// Those of these servers that are in the group: one page for each 20 servers, or every page if one is an address, which the
+    /// documentation of the filter does not mention (`ListServerGroupServers`, `ServerIds`).
     ///
     /// # Errors
     /// As any call.
     pub async fn servers_among(&self, group_id: &str, keys: &[BackendKey]) -> Result<Vec<BackendKey>, Fault> {
         let mut found = Vec::new();
-        for chunk in keys.chunks(CHUNK) {
-            let request = self.0.read(LIST_SERVERS).with("ServerGroupId", group_id).with("MaxResults", PAGE);
-            let request = request.list("ServerIds", chunk.iter().map(|key| &key.server_id));
-            found.extend(request.by_token("Servers", server).await?);
+        if keys.iter().any(|key| key.kind == BackendKind::Ip) {
+            found = self.describe_servers(group_id).await?.backends;
+        } else {
+            for chunk in keys.chunks(CHUNK) {
+                let request = self.list_servers(group_id).list("ServerIds", chunk.iter().map(|key| &key.server_id));
+                let listed = request.by_token("Servers", server).await?;
+                found.extend(listed.into_iter().filter_map(|(backend, _)| backend));
+            }
         }
-        let there: BTreeSet<BackendKey> = found.into_iter().filter_map(|(backend, _)| Some(backend?.key)).collect();
+        let there: BTreeSet<BackendKey> = found.into_iter().map(|backend| backend.key).collect();
         Ok(keys.iter().filter(|key| there.contains(key)).cloned().collect())
     }
 
@@ -182,6 +186,10 @@ impl Nlb {
             request = with_identity(request, index, key);
         }
         started(request).await
+    }
+
+    fn list_servers(&self, group_id: &str) -> Request<'_> {
+        self.0.read(LIST_SERVERS).with("ServerGroupId", group_id).with("MaxResults", PAGE)
     }
 
     fn on_group<'a>(&'a self, permit: &'a Permit, action: WriteAction, id: &str) -> Request<'a> {

@@ -1,4 +1,4 @@
-//! Turns one operation into one call.
+//! Turns one operation into one call; a removal of servers that the cloud refuses takes up to two more.
 //!
 //! Only the creation of a load balancer has a client token. Under the same token the cloud gives back what was made, even
 //! what was deleted since, and server groups and listeners of one name come and go: what a lost answer may have made of
