@@ -449,9 +449,10 @@ A new Service with one port on a network load balancer takes 3 reads (2 `ListLoa
 backend takes 1 write for each server group. A deletion takes 3 reads (`ListLoadBalancers`, `ListServerGroups`,
 `ListServerGroupServers`) and 3 writes (`UpdateLoadBalancerProtection`, `DeleteLoadBalancer`, `DeleteServerGroup`). An unchanged
 Service takes no call. The test `network_load_balancers` measures that. One call reads the status of all jobs of a Service, after the
-time that jobs of their kind usually take. Without two zones in `cloud.vswitches`, `DescribeVSwitches` precedes the first write.
-Services that are deleted together share both lists: 60 of them take 264 calls, with 22 reads of job status. Security groups are read
-only of a Service that has, or had, source ranges, and where the load balancer has joined a security group.
+time that jobs of their kind usually take. The same call reads the status of up to 20 jobs in all: those of other Services, too. A
+Service whose jobs have ended by then needs no call. Without two zones in `cloud.vswitches`, `DescribeVSwitches` precedes the first
+write. Services that are deleted together share both lists: 60 of them take 249 calls, with 7 reads of job status. Security groups
+are read only of a Service that has, or had, source ranges, and where the load balancer has joined a security group.
 
 A restart with one such Service takes 4 reads (`GetLoadBalancerAttribute`, `ListListeners`, `ListServerGroups`,
 `ListServerGroupServers`), besides `ListLoadBalancers` to find load balancers without a Service. A restart with 100 such Services takes

@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use litemap::LiteMap;
 
+use self::jobs::Jobs;
 use self::together::Together;
 use super::pages::Pages;
 use super::product::{Completed, Due, ListedBy, Product, Search, Settled, Write};
 use super::tolerance::tolerate;
 use crate::alibaba::ecs::Ecs;
-use crate::alibaba::nlb::{JobState, ListedGroup, Nlb as Api};
+use crate::alibaba::nlb::{ListedGroup, Nlb as Api};
 use crate::alibaba::vpc::Vpc;
 use crate::alibaba::{CloudClient, Fault};
 use crate::config::Config;
@@ -46,7 +47,7 @@ pub(crate) struct NlbProduct {
     listeners: Pages<LiteMap<ListenerKey, Box<ObservedListener>>>,
     /// By the mark that they have from their Service.
     groups: Pages<Vec<ListedGroup>>,
-    jobs: Together<JobState>,
+    jobs: Jobs,
     /// Load balancers that are being made.
     looked_at: Together<ObservedInstance>,
 }
@@ -61,7 +62,7 @@ impl NlbProduct {
             instances: Pages::default(),
             listeners: Pages::default(),
             groups: Pages::default(),
-            jobs: Together::default(),
+            jobs: Jobs::default(),
             looked_at: Together::default(),
         }
     }
@@ -196,6 +197,10 @@ impl Product for NlbProduct {
 
     async fn perform(&self, write: &Write<'_>, operation: &Operation, observed: &Observed) -> Result<Answer, Fault> {
         let api = self.api.on(write.priority.clone());
-        perform::perform(perform::Apis { nlb: &api, ecs: &self.ecs }, write, operation, observed).await
+        let answer = perform::perform(perform::Apis { nlb: &api, ecs: &self.ecs }, write, operation, observed).await?;
+        if !answer.job.is_empty() {
+            self.jobs.start(&answer.job);
+        }
+        Ok(answer)
     }
 }

@@ -1,8 +1,9 @@
 //! What the cloud carries out after it has answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::NlbProduct;
+use super::together::Together;
 use crate::alibaba::nlb::JobState;
 use crate::alibaba::{Fault, FaultKind, Priority, Purpose};
 use crate::controllers::loadbalancer::product::Settled;
@@ -10,6 +11,74 @@ use crate::controllers::loadbalancer::refusals::RefusedCall;
 use crate::controllers::loadbalancer::tolerance::fails_alone;
 use crate::plan::loadbalancer::steps::Target;
 use crate::plan::nlb::observed::{Job, Observed, ObservedInstance};
+
+/// Jobs in one call. Source: the documentation of `ListAsynJobs`.
+const IN_ONE_CALL: usize = 20;
+
+/// Jobs that are kept for whoever started them. One that asks later makes a call.
+const MOST_KEPT: usize = 200;
+
+/// What is known of jobs. A call for one job asks for others that run, so that their Services need no call of their own.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    /// The latest is last.
+    started: parking_lot::Mutex<VecDeque<(String, JobState)>>,
+    calls: Together<JobState>,
+}
+
+impl Jobs {
+    /// Takes note of a job that a write started.
+    pub(super) fn start(&self, id: &str) {
+        let mut started = self.started.lock();
+        if started.len() == MOST_KEPT {
+            started.pop_front();
+        }
+        started.push_back((id.to_owned(), JobState::Running));
+    }
+
+    /// The states of these jobs. Those that the cloud does not know are absent.
+    ///
+    /// # Errors
+    /// Those of the call.
+    async fn ask<F>(
+        &self,
+        ids: &[String],
+        call: impl FnOnce(Vec<String>) -> F,
+    ) -> Result<BTreeMap<String, JobState>, Fault>
+    where
+        F: Future<Output = Result<BTreeMap<String, JobState>, Fault>>,
+    {
+        let ask = async |asked: Vec<String>| {
+            let ended = self.ended(&asked);
+            if ended.len() == asked.len() {
+                return Ok(ended);
+            }
+            let found = call(self.with_others(asked)).await?;
+            for (id, state) in self.started.lock().iter_mut() {
+                *state = found.get(id).copied().unwrap_or(*state);
+            }
+            Ok(found)
+        };
+        let found = self.calls.ask(ids, ask).await?;
+        self.started.lock().retain(|(id, _)| !ids.contains(id) || found.get(id) == Some(&JobState::Running));
+        Ok(found)
+    }
+
+    fn ended(&self, ids: &[String]) -> BTreeMap<String, JobState> {
+        let started = self.started.lock();
+        let ended = started.iter().filter(|(id, state)| *state != JobState::Running && ids.contains(id));
+        ended.cloned().collect()
+    }
+
+    fn with_others(&self, mut ids: Vec<String>) -> Vec<String> {
+        let room = ids.len().next_multiple_of(IN_ONE_CALL) - ids.len();
+        let started = self.started.lock();
+        let others = started.iter().filter(|(id, state)| *state == JobState::Running && !ids.contains(id));
+        let others: Vec<String> = others.map(|(id, _)| id.clone()).take(room).collect();
+        ids.extend(others);
+        ids
+    }
+}
 
 impl NlbProduct {
     /// Asks what became of all jobs, and how far the making of a load balancer is, which has no job.
@@ -97,4 +166,62 @@ fn failure(job: Job) -> (String, Fault) {
     "JobFailed".clone_into(&mut fault.code);
     fault.request_id = job.request_id;
     (job.line, fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks for these jobs of a cloud where one ended with `b`, another with `c`, and `a` runs; gives the answer and the calls.
+    async fn ask(jobs: &Jobs, ids: &[&str]) -> (BTreeMap<String, JobState>, Vec<Vec<String>>) {
+        let calls = parking_lot::Mutex::new(Vec::new());
+        let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+        let state = |id: String| {
+            let state = [("a", JobState::Running), ("b", JobState::Done), ("c", JobState::Failed)]
+                .into_iter()
+                .find(|(known, _)| *known == id);
+            Some((id, state?.1))
+        };
+        let found = jobs.ask(&ids, async |asked: Vec<String>| {
+            calls.lock().push(asked.clone());
+            Ok(asked.into_iter().filter_map(state).collect())
+        });
+        (found.await.unwrap(), calls.into_inner())
+    }
+
+    fn started(ids: &[&str]) -> Jobs {
+        let jobs = Jobs::default();
+        ids.iter().for_each(|id| jobs.start(id));
+        jobs
+    }
+
+    #[tokio::test]
+    async fn a_job_that_was_seen_to_have_ended_costs_no_call() {
+        let jobs = started(&["a", "b", "c"]);
+        let (found, calls) = ask(&jobs, &["b"]).await;
+        assert_eq!((found["b"], calls), (JobState::Done, vec![vec!["b".to_owned(), "a".to_owned(), "c".to_owned()]]));
+        let (found, calls) = ask(&jobs, &["c"]).await;
+        assert_eq!((found["c"], calls.len()), (JobState::Failed, 0), "the failure is not lost");
+    }
+
+    #[tokio::test]
+    async fn a_job_that_runs_and_one_that_nobody_noted_are_asked_for() {
+        let jobs = started(&["a", "b"]);
+        for _ in 0..2 {
+            let (found, calls) = ask(&jobs, &["a"]).await;
+            assert_eq!((found["a"], calls.len()), (JobState::Running, 1));
+        }
+        let (found, calls) = ask(&jobs, &["c", "unknown"]).await;
+        assert_eq!((found.get("c"), found.get("unknown")), (Some(&JobState::Failed), None));
+        assert_eq!(calls, [["c", "unknown", "a"].map(str::to_owned)]);
+    }
+
+    #[tokio::test]
+    async fn a_call_asks_for_no_more_jobs_than_the_cloud_takes_at_once() {
+        let many: Vec<String> = (0..3 * MOST_KEPT).map(|number| number.to_string()).collect();
+        let jobs = started(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(jobs.started.lock().len(), MOST_KEPT);
+        let (_, calls) = ask(&jobs, &["a"]).await;
+        assert_eq!(calls.iter().map(Vec::len).collect::<Vec<_>>(), [IN_ONE_CALL]);
+    }
 }
