@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::product::{Due, DueTogether};
@@ -31,7 +31,7 @@ pub(super) struct Pages<T>(
 #[derive(Debug)]
 struct Latest<T> {
     began: Option<Instant>,
-    /// When there can be another one.
+    /// When there can be another one; `None` once the list is used up.
     until: Option<Instant>,
     /// How many calls it took.
     pages: usize,
@@ -41,11 +41,6 @@ struct Latest<T> {
 impl<T> Latest<T> {
     fn none(pages: usize) -> Self {
         Self { began: None, until: None, pages, unused: HashMap::new() }
-    }
-
-    /// Whether the list can still answer; one that is used up cannot.
-    fn is_recent(&self) -> bool {
-        self.until.is_some_and(|until| Instant::now() < until)
     }
 
     /// What it shows for this key, unless that has changed since.
@@ -77,8 +72,8 @@ impl<T> Pages<Vec<T>> {
         F: Future<Output = Result<Vec<T>, Fault>>,
     {
         let DueTogether { count, changed_at } = due?;
-        let mut latest = self.0.lock().await;
-        if !latest.is_recent() {
+        let mut latest = self.recent().await;
+        if latest.until.is_none() {
             if count() <= latest.pages.max(1) {
                 return None;
             }
@@ -93,6 +88,15 @@ impl<T> Pages<Vec<T>> {
 }
 
 impl<T> Pages<T> {
+    /// The latest list. One that can no longer answer is dropped: a new one would need the same memory again.
+    async fn recent(&self) -> MutexGuard<'_, Latest<T>> {
+        let mut latest = self.0.lock().await;
+        if latest.until.is_some_and(|until| until <= Instant::now()) {
+            *latest = Latest::none(latest.pages);
+        }
+        latest
+    }
+
     /// What a list shows for this key that also shows what belongs to others. `list` gets the number of pages that it may take,
     /// and gives `None` if it takes more; then nothing is listed until it is worth another try.
     pub(super) async fn of_all<F>(&self, key: &str, due: Due<'_>, list: impl FnOnce(usize) -> F) -> Option<T>
@@ -100,8 +104,8 @@ impl<T> Pages<T> {
         F: Future<Output = Result<Option<HashMap<String, T>>, Fault>>,
     {
         let DueTogether { count, changed_at } = due?;
-        let mut latest = self.0.lock().await;
-        if !latest.is_recent() {
+        let mut latest = self.recent().await;
+        if latest.until.is_none() {
             let pages = count() / DUE_PER_PAGE;
             let began = Some(Instant::now());
             let found = if pages == 0 { None } else { list(pages).await.ok().flatten() };
@@ -115,6 +119,7 @@ impl<T> Pages<T> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::Arc;
 
     use super::*;
 
@@ -134,6 +139,20 @@ mod tests {
         tokio::time::advance(ANSWERS_FOR).await;
         assert!(shown("b", 3, changed_at).await, "this list is newer");
         assert!(!shown("d", 3, None).await, "it is not in the list");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_lists_are_never_in_memory_at_once() {
+        let (pages, shown) = (Pages::<Vec<Arc<()>>>::default(), Arc::new(()));
+        for _ in 0..2 {
+            let list = || async {
+                assert_eq!(Arc::strong_count(&shown), 1, "an outdated list is kept");
+                Ok(vec![shown.clone(), shown.clone()])
+            };
+            let due = Some(DueTogether { count: &|| 2, changed_at: None });
+            assert!(pages.of_ours("another", due, list, |_| "one".to_owned()).await.is_none());
+            tokio::time::advance(ANSWERS_FOR).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]
