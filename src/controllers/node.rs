@@ -123,6 +123,9 @@ impl BatchReconciler for NodeReconciler {
         let Context { cloud, location, .. } = &self.context;
         let observer = NodeObserver { cloud, location, config: &config, nodes: &all };
         let mut observed = observer.observe(chosen, &mut self.check_memory).await;
+        self.remover.note_present(&self.nodes, std::mem::take(&mut observed.present));
+        // From here on, only the plan of a node keeps this version of it: a batch can be the whole cluster.
+        drop(all);
 
         let mut result = BatchResult::default();
         let mut out_of_sync = self.apply(&config, &mut observed, &mut result).await;
@@ -132,7 +135,7 @@ impl BatchReconciler for NodeReconciler {
             self.nodes.get(&ObjectKey::cluster(name)).is_some()
         });
         self.reporter.look_again_before_telling(&mut result);
-        for view in all.iter().filter(|view| in_scope(view) && is_unready_instance(view)) {
+        for view in self.nodes.all().iter().filter(|view| in_scope(view) && is_unready_instance(view)) {
             let key = ObjectKey::cluster(&view.name);
             if !result.failed.contains_key(&key) {
                 // An instance that was stopped can be released later, which no watch tells.
@@ -220,7 +223,9 @@ impl NodeReconciler {
                 result.failed.insert(ObjectKey::cluster(&now.name), (trouble.kind(), None));
                 out_of_sync.insert(now.name.clone(), *trouble);
             }
-            self.known.insert(now.name.clone(), now);
+            let watched = self.nodes.get(&ObjectKey::cluster(&now.name));
+            let shared = watched.filter(|watched| watched.resource_version == now.resource_version);
+            self.known.insert(now.name.clone(), shared.unwrap_or(now));
         }
         out_of_sync
     }

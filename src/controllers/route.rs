@@ -16,14 +16,14 @@ pub use self::orphans::orphans;
 pub use self::tables::{TablesFault, all_tables};
 use super::batch::{self, BatchFailure, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::instances::presence;
-use super::node_patch::{self, NodePatcher, PatchTarget, network_unavailable};
+use super::node_patch::{NodePatcher, PatchTarget, network_unavailable};
 use super::reporter::{OutOfSync, Reporter, regarding, state, trouble, trouble_of_write};
 use super::{Clients, Context, Previewed, for_each_limited};
 use crate::alibaba::{CloudClient, FaultKind};
 use crate::clock;
 use crate::cluster::{Cluster, Store, WriteFault};
 use crate::config::Config;
-use crate::plan::inputs::{Condition, NodeView, ObjectKey, node_of};
+use crate::plan::inputs::{Condition, NodeView, ObjectKey};
 use crate::plan::location::CloudLocation;
 use crate::plan::provenance::shared_id;
 use crate::plan::route::condition;
@@ -100,8 +100,9 @@ pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) 
     tables::add_others(&mut tables, &others);
     let planner = RoutePlanner { cloud, location, nodes: &watched.store, tables: &tables };
     let rules = rules(config, cluster, 0, Duration::ZERO);
-    let (views, plan) = planner.plan(&mut RouteMemory::default(), rules).await;
-    let this = only.and_then(|only| node_of(&views, &only.name)).map(|view| RouteNode::of(view));
+    let (_, plan) = planner.plan(&mut RouteMemory::default(), rules).await;
+    let this = only.and_then(|only| watched.store.get(&ObjectKey::cluster(&only.name)));
+    let this = this.map(|view| RouteNode::of(&view));
     let settings = this.map(|node| route::origins(&node, &tables, !config.route.table_ids.is_empty()));
     Ok(Previewed { lines: plan.lines(), settings: settings.unwrap_or_default(), ..Previewed::default() })
 }
@@ -132,9 +133,9 @@ struct RoutePlanner<'a> {
 }
 
 impl RoutePlanner<'_> {
-    /// Plans, and plans again if the cloud must be asked about instances first. Gives also the nodes, which are read after
-    /// the tables, so that no entry is newer than what is known of its node.
-    async fn plan(&self, memory: &mut RouteMemory, mut rules: RouteRules) -> (Arc<[Arc<NodeView>]>, RoutePlan) {
+    /// Plans, and plans again if the cloud must be asked about instances first. Gives also which nodes there are. They are read
+    /// after the tables, so that no entry is newer than what is known of its node.
+    async fn plan(&self, memory: &mut RouteMemory, mut rules: RouteRules) -> (PlannedNodes, RoutePlan) {
         let views = self.nodes.all();
         let nodes = reduced(&views);
         rules.evidence.deleted = self.nodes.deleted();
@@ -143,7 +144,7 @@ impl RoutePlanner<'_> {
             rules.evidence.instances = presence(&self.cloud.ecs, &self.location.region, plan.unasked, &views).await;
             plan = route::plan(&nodes, self.tables, memory, &rules);
         }
-        (views, plan)
+        (planned(&views), plan)
     }
 }
 
@@ -195,13 +196,13 @@ impl BatchReconciler for RouteReconciler {
             Some(observed) => Ok(observed),
             None => self.observe(&config, &scope).await,
         };
-        let ObservedRoutes { views, tables, plan } = match observed {
+        let ObservedRoutes { nodes, tables, plan } = match observed {
             Ok(observed) => observed,
             Err(fault) => return self.aborted(&fault, began),
         };
         let (result, conditions, out_of_sync) = (BatchResult::default(), BTreeMap::new(), OutOfSync::new());
-        let mut run =
-            RouteRun { started, config: &config, views: &views, tables: &tables, result, conditions, out_of_sync };
+        let (store, nodes, tables) = (&*self.nodes.clone(), &nodes, &*tables);
+        let mut run = RouteRun { started, config: &config, store, nodes, tables, result, conditions, out_of_sync };
         self.report_plan(&plan, &scope, &mut run);
         let uncertain = self.delete(&plan, &mut run).await;
         self.create(&plan, &uncertain, &mut run).await;
@@ -230,9 +231,17 @@ impl BatchReconciler for RouteReconciler {
     }
 }
 
+/// Uids of the nodes that a plan was made for, by name. Their views are not kept: a plan of all nodes takes minutes, and the
+/// nodes change meanwhile.
+type PlannedNodes = BTreeMap<String, String>;
+
+fn planned(views: &[Arc<NodeView>]) -> PlannedNodes {
+    views.iter().map(|view| (view.name.clone(), view.uid.clone())).collect()
+}
+
 /// What a reconcile begins with.
 struct ObservedRoutes {
-    views: Arc<[Arc<NodeView>]>,
+    nodes: PlannedNodes,
     tables: Arc<[TableEntries]>,
     plan: RoutePlan,
 }
@@ -241,8 +250,8 @@ struct ObservedRoutes {
 struct RouteRun<'a> {
     started: Instant,
     config: &'a Config,
-    /// In the order of their names.
-    views: &'a [Arc<NodeView>],
+    store: &'a Store<NodeView>,
+    nodes: &'a PlannedNodes,
     tables: &'a [TableEntries],
     result: BatchResult,
     /// What conditions say beyond the plan: whether the node has all routes.
@@ -251,8 +260,10 @@ struct RouteRun<'a> {
 }
 
 impl RouteRun<'_> {
-    fn view(&self, node: &str) -> Option<&Arc<NodeView>> {
-        node_of(self.views, node)
+    /// The node as it is now, unless it is gone or another one has its name.
+    fn view(&self, node: &str) -> Option<Arc<NodeView>> {
+        let uid = self.nodes.get(node)?;
+        self.store.get(&ObjectKey::cluster(node)).filter(|view| view.uid == *uid)
     }
 
     fn requeue(&mut self, node: &str, after: Duration) {
@@ -274,7 +285,7 @@ impl RouteReconciler {
         let removed = self.removed_in_period(config);
         let rules = rules(config, &self.context.cluster, removed, now);
         let plan = route::plan(&reduced(&views), &tables, &mut self.memory.clone(), &rules);
-        self.cache.suffices(&plan).then_some(ObservedRoutes { views, tables, plan })
+        self.cache.suffices(&plan).then(|| ObservedRoutes { nodes: planned(&views), tables, plan })
     }
 
     async fn observe(&mut self, config: &Config, scope: &BatchScope) -> Result<ObservedRoutes, TablesFault> {
@@ -285,8 +296,8 @@ impl RouteReconciler {
         let Context { cluster, cloud, location, .. } = &self.context;
         let rules = rules(config, cluster, removed, self.started.elapsed());
         let planner = RoutePlanner { cloud, location, nodes: &self.nodes, tables: &tables };
-        let (views, plan) = planner.plan(&mut self.memory, rules).await;
-        Ok(ObservedRoutes { views, tables, plan })
+        let (nodes, plan) = planner.plan(&mut self.memory, rules).await;
+        Ok(ObservedRoutes { nodes, tables, plan })
     }
 
     /// Which tables there are is read with every reconcile of all nodes; their entries whenever it matters what they are.
@@ -342,7 +353,7 @@ impl RouteReconciler {
 
     fn warn_node(&self, run: &RouteRun<'_>, node: &str, reason: &'static str, message: String) {
         if let Some(view) = run.view(node) {
-            self.reporter.warning(view, reason, message);
+            self.reporter.warning(&view, reason, message);
         }
     }
 
@@ -422,7 +433,7 @@ impl RouteReconciler {
                         && reason.is_takeover()
                     {
                         let message = format!("The node's own route replaces one that was in its place: {step}");
-                        self.reporter.normal(view, "ReplacedRoute", message);
+                        self.reporter.normal(&view, "ReplacedRoute", message);
                     }
                     run.requeue(node, RECHECK_AFTER);
                 }
@@ -469,7 +480,7 @@ impl RouteReconciler {
                     info!(node, cidr = %destination, instance = %instance_id, table = %table_id, "created route");
                     if let Some(view) = run.view(node) {
                         let message = format!("Created route for {table_id} with {node} -> {destination} successfully");
-                        self.reporter.normal(view, "CreatedRoute", message);
+                        self.reporter.normal(&view, "CreatedRoute", message);
                     }
                     run.requeue(node, RECHECK_AFTER);
                 }
@@ -518,10 +529,12 @@ impl RouteReconciler {
                 due.entry(node.clone()).or_insert(*routed);
             }
         }
-        let due: Vec<_> =
-            due.into_iter().filter_map(|(node, routed)| Some((run.view(&node)?.clone(), routed))).collect();
-        let write = |(view, routed)| self.write_condition(view, routed);
-        for (node, written) in for_each_limited(CONCURRENCY, due, write).await {
+        let (this, begun) = (&*self, &*run);
+        let write = async |(node, routed): (String, bool)| {
+            let written = this.write_condition(&*begun.view(&node)?, routed).await;
+            Some((node, written))
+        };
+        for (node, written) in for_each_limited(CONCURRENCY, due, write).await.into_iter().flatten() {
             match written {
                 // Our own writes need no reconcile.
                 Ok(Some(condition)) => {
@@ -541,18 +554,12 @@ impl RouteReconciler {
     }
 
     /// Gives the condition as it is then, if an answer said so.
-    async fn write_condition(
-        &self,
-        view: Arc<NodeView>,
-        routed: bool,
-    ) -> (String, Result<Option<Option<Condition>>, WriteFault>) {
+    async fn write_condition(&self, view: &NodeView, routed: bool) -> Result<Option<Option<Condition>>, WriteFault> {
         let Context { cluster, fence, .. } = &self.context;
         let change =
             |fresh: &NodeView| condition::due(fresh.network_unavailable.as_ref(), routed).map(network_unavailable);
-        // Much may have been written to the node since the reconcile began.
-        let view = node_patch::watched_since(&self.nodes, &view).unwrap_or(view);
-        let written = NodePatcher { cluster, fence }.patch_fresh(&view, PatchTarget::Conditions, change).await;
-        (view.name.clone(), written.map(|now| now.map(|now| now.network_unavailable)))
+        let written = NodePatcher { cluster, fence }.patch_fresh(view, PatchTarget::Conditions, change).await;
+        written.map(|now| now.map(|now| now.network_unavailable))
     }
 }
 

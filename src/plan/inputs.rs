@@ -167,12 +167,6 @@ impl NodeView {
     }
 }
 
-/// The node of this name, out of `nodes` in the order of their names.
-#[must_use]
-pub fn node_of<'a>(nodes: &'a [Arc<NodeView>], name: &str) -> Option<&'a Arc<NodeView>> {
-    nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok().map(|index| &nodes[index])
-}
-
 /// `spec.type` of a Service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServiceType {

@@ -96,6 +96,15 @@ impl NodeRemover {
         self.seen.retain(|name, _| names.contains(name.as_str()));
     }
 
+    /// Takes note of nodes whose instance exists, and whether in the cluster's VPC.
+    pub(super) fn note_present(&mut self, nodes: &Store<NodeView>, present: Vec<(Arc<NodeView>, bool)>) {
+        for (view, here) in present {
+            self.ledger.present(&view.uid, here);
+            nodes.set_replaced(&ObjectKey::cluster(&view.name), false);
+            self.seen.insert(view.name.clone(), LastSeen { elsewhere: Some(!here), ..LastSeen::default() });
+        }
+    }
+
     /// Adds to `out_of_sync` the nodes that stay although their instance serves no longer.
     pub(super) async fn remove(
         &mut self,
@@ -104,11 +113,6 @@ impl NodeRemover {
         result: &mut BatchResult,
         out_of_sync: &mut OutOfSync,
     ) {
-        for (view, here) in &observed.present {
-            self.ledger.present(&view.uid, *here);
-            nodes.set_replaced(&ObjectKey::cluster(&view.name), false);
-            self.seen.insert(view.name.clone(), LastSeen { elsewhere: Some(!here), ..LastSeen::default() });
-        }
         let rules = rules(&context.config.borrow(), &context.location);
         if rules.enabled {
             read_reports(&context.cluster, &mut observed.missing).await;
