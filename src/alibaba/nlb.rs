@@ -26,8 +26,8 @@ use crate::plan::loadbalancer::cloud::Answer;
 /// Entries in one page.
 const PAGE: usize = 100;
 
-/// Ids or names in one list call, and jobs in one call.
-const CHUNK: usize = 20;
+/// Ids or names in one list call, and jobs in one call. Source: the documentation of `ListServerGroups` and `ListAsynJobs`.
+pub(crate) const CHUNK: usize = 20;
 
 /// Calls to NLB.
 #[derive(Clone, Debug)]

@@ -199,7 +199,7 @@ impl Product for NlbProduct {
         let api = self.api.on(write.priority.clone());
         let answer = perform::perform(perform::Apis { nlb: &api, ecs: &self.ecs }, write, operation, observed).await?;
         if !answer.job.is_empty() {
-            self.jobs.start(&answer.job);
+            self.jobs.remember(&answer.job);
         }
         Ok(answer)
     }

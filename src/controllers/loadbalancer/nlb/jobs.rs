@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::NlbProduct;
 use super::together::Together;
-use crate::alibaba::nlb::JobState;
+use crate::alibaba::nlb::{CHUNK, JobState};
 use crate::alibaba::{Fault, FaultKind, Priority, Purpose};
 use crate::controllers::loadbalancer::product::Settled;
 use crate::controllers::loadbalancer::refusals::RefusedCall;
@@ -12,28 +12,25 @@ use crate::controllers::loadbalancer::tolerance::fails_alone;
 use crate::plan::loadbalancer::steps::Target;
 use crate::plan::nlb::observed::{Job, Observed, ObservedInstance};
 
-/// Jobs in one call. Source: the documentation of `ListAsynJobs`.
-const IN_ONE_CALL: usize = 20;
-
-/// Jobs that are kept for whoever started them. One that asks later makes a call.
-const MOST_KEPT: usize = 200;
+/// How many jobs [`Jobs`] remembers. The Service of a job that it forgot makes a call of its own.
+const MOST_REMEMBERED: usize = 200;
 
 /// What is known of jobs. A call for one job asks for others that run, so that their Services need no call of their own.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
-    /// The latest is last.
-    started: parking_lot::Mutex<VecDeque<(String, JobState)>>,
+    /// Jobs that writes started, by id; the latest is last.
+    remembered: parking_lot::Mutex<VecDeque<(String, JobState)>>,
     calls: Together<JobState>,
 }
 
 impl Jobs {
-    /// Takes note of a job that a write started.
-    pub(super) fn start(&self, id: &str) {
-        let mut started = self.started.lock();
-        if started.len() == MOST_KEPT {
-            started.pop_front();
+    /// Remembers a job that a write started.
+    pub(super) fn remember(&self, id: &str) {
+        let mut remembered = self.remembered.lock();
+        if remembered.len() == MOST_REMEMBERED {
+            remembered.pop_front();
         }
-        started.push_back((id.to_owned(), JobState::Running));
+        remembered.push_back((id.to_owned(), JobState::Running));
     }
 
     /// The states of these jobs. Those that the cloud does not know are absent.
@@ -54,26 +51,26 @@ impl Jobs {
                 return Ok(ended);
             }
             let found = call(self.with_others(asked)).await?;
-            for (id, state) in self.started.lock().iter_mut() {
+            for (id, state) in self.remembered.lock().iter_mut() {
                 *state = found.get(id).copied().unwrap_or(*state);
             }
             Ok(found)
         };
         let found = self.calls.ask(ids, ask).await?;
-        self.started.lock().retain(|(id, _)| !ids.contains(id) || found.get(id) == Some(&JobState::Running));
+        self.remembered.lock().retain(|(id, _)| !ids.contains(id) || found.get(id) == Some(&JobState::Running));
         Ok(found)
     }
 
     fn ended(&self, ids: &[String]) -> BTreeMap<String, JobState> {
-        let started = self.started.lock();
-        let ended = started.iter().filter(|(id, state)| *state != JobState::Running && ids.contains(id));
+        let remembered = self.remembered.lock();
+        let ended = remembered.iter().filter(|(id, state)| *state != JobState::Running && ids.contains(id));
         ended.cloned().collect()
     }
 
     fn with_others(&self, mut ids: Vec<String>) -> Vec<String> {
-        let room = ids.len().next_multiple_of(IN_ONE_CALL) - ids.len();
-        let started = self.started.lock();
-        let others = started.iter().filter(|(id, state)| *state == JobState::Running && !ids.contains(id));
+        let room = ids.len().next_multiple_of(CHUNK) - ids.len();
+        let remembered = self.remembered.lock();
+        let others = remembered.iter().filter(|(id, state)| *state == JobState::Running && !ids.contains(id));
         let others: Vec<String> = others.map(|(id, _)| id.clone()).take(room).collect();
         ids.extend(others);
         ids
@@ -172,15 +169,15 @@ fn failure(job: Job) -> (String, Fault) {
 mod tests {
     use super::*;
 
-    /// Asks for these jobs of a cloud where one ended with `b`, another with `c`, and `a` runs; gives the answer and the calls.
+    /// Asks for these jobs of a cloud in which `a` runs, `b` is done and `c` has failed; gives the answer and the calls.
     async fn ask(jobs: &Jobs, ids: &[&str]) -> (BTreeMap<String, JobState>, Vec<Vec<String>>) {
         let calls = parking_lot::Mutex::new(Vec::new());
         let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
-        let state = |id: String| {
-            let state = [("a", JobState::Running), ("b", JobState::Done), ("c", JobState::Failed)]
-                .into_iter()
-                .find(|(known, _)| *known == id);
-            Some((id, state?.1))
+        let state = |id: String| match id.as_str() {
+            "a" => Some((id, JobState::Running)),
+            "b" => Some((id, JobState::Done)),
+            "c" => Some((id, JobState::Failed)),
+            _ => None,
         };
         let found = jobs.ask(&ids, async |asked: Vec<String>| {
             calls.lock().push(asked.clone());
@@ -189,15 +186,15 @@ mod tests {
         (found.await.unwrap(), calls.into_inner())
     }
 
-    fn started(ids: &[&str]) -> Jobs {
+    fn remembering(ids: &[&str]) -> Jobs {
         let jobs = Jobs::default();
-        ids.iter().for_each(|id| jobs.start(id));
+        ids.iter().for_each(|id| jobs.remember(id));
         jobs
     }
 
     #[tokio::test]
     async fn a_job_that_was_seen_to_have_ended_costs_no_call() {
-        let jobs = started(&["a", "b", "c"]);
+        let jobs = remembering(&["a", "b", "c"]);
         let (found, calls) = ask(&jobs, &["b"]).await;
         assert_eq!((found["b"], calls), (JobState::Done, vec![vec!["b".to_owned(), "a".to_owned(), "c".to_owned()]]));
         let (found, calls) = ask(&jobs, &["c"]).await;
@@ -205,8 +202,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_that_runs_and_one_that_nobody_noted_are_asked_for() {
-        let jobs = started(&["a", "b"]);
+    async fn a_job_that_runs_and_one_that_is_not_remembered_are_asked_for() {
+        let jobs = remembering(&["a", "b"]);
         for _ in 0..2 {
             let (found, calls) = ask(&jobs, &["a"]).await;
             assert_eq!((found["a"], calls.len()), (JobState::Running, 1));
@@ -218,10 +215,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_asks_for_no_more_jobs_than_the_cloud_takes_at_once() {
-        let many: Vec<String> = (0..3 * MOST_KEPT).map(|number| number.to_string()).collect();
-        let jobs = started(&many.iter().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(jobs.started.lock().len(), MOST_KEPT);
+        let many: Vec<String> = (0..3 * MOST_REMEMBERED).map(|number| number.to_string()).collect();
+        let jobs = remembering(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(jobs.remembered.lock().len(), MOST_REMEMBERED);
         let (_, calls) = ask(&jobs, &["a"]).await;
-        assert_eq!(calls.iter().map(Vec::len).collect::<Vec<_>>(), [IN_ONE_CALL]);
+        assert_eq!(calls.iter().map(Vec::len).collect::<Vec<_>>(), [CHUNK]);
     }
 }
