@@ -259,7 +259,7 @@ impl ObjectArg {
     #[must_use]
     pub fn within(mut self, namespace: &str) -> Self {
         if self.kind == PlannedKind::Service && self.key.namespace.is_empty() {
-            self.key.namespace = namespace.to_owned();
+            self.key.namespace = namespace.into();
         }
         self
     }

@@ -333,7 +333,7 @@ impl Cluster {
     /// [`WriteFault`]; after [`WriteFault::Unavailable`] the patch may have taken effect.
     pub async fn patch_node(&self, permit: &Permit, patch: Patch<'_>) -> Result<Option<NodeView>, WriteFault> {
         let node = objects::patch(&self.inner.requests, permit, patch).await?;
-        Ok(decode::node(node).ok().filter(|node| node.name == patch.key.name))
+        Ok(decode::node(node).ok().filter(|node| *node.name == *patch.key.name))
     }
 
     /// Patches a Service, as [`Self::patch`] does; gives the Service as it is afterwards, `None` if the answer does not say.

@@ -472,7 +472,7 @@ fn bound<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V>, is_useful: impl Fn
 
 /// Events about cluster-scoped objects live in `default`; the API server refuses them elsewhere.
 fn namespace(identity: &EventIdentity) -> &str {
-    match identity.regarding.key.namespace.as_str() {
+    match &*identity.regarding.key.namespace {
         "" => "default",
         namespace => namespace,
     }
@@ -491,11 +491,11 @@ fn event_object(event: &ReportedEvent, name: &str) -> Value {
     let mut involved = json!({
         "apiVersion": if *kind == "Lease" { "coordination.k8s.io/v1" } else { "v1" },
         "kind": kind,
-        "name": key.name,
+        "name": &*key.name,
         "uid": uid,
     });
     if !key.namespace.is_empty() {
-        involved["namespace"] = json!(key.namespace);
+        involved["namespace"] = json!(&*key.namespace);
     }
     json!({
         "apiVersion": "v1",

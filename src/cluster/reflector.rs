@@ -18,8 +18,8 @@ pub(super) trait Reflector: Send + Sync {
     fn start_list(&mut self);
     /// One object of the list.
     fn listed(&mut self, object: Value);
-    /// Services with an address in the list that has arrived; `None` for a kind that only one API offers.
-    fn services_with_addresses(&self) -> Option<BTreeSet<ObjectKey>> {
+    /// Takes the Services with an address in the list that has arrived; `None` for a kind that only one API offers.
+    fn take_services_with_addresses(&mut self) -> Option<BTreeSet<ObjectKey>> {
         None
     }
     /// The list is whole, and replaces what was known.
@@ -164,7 +164,7 @@ pub(super) struct EndpointsReflector {
     format: EndpointsFormat,
     known: EndpointsByService,
     listed: EndpointsByService,
-    /// Services with addresses in the list.
+    /// Services with addresses in the list, until they are taken.
     addressed: BTreeSet<ObjectKey>,
 }
 
@@ -172,7 +172,7 @@ pub(super) struct EndpointsReflector {
 #[derive(Default)]
 struct EndpointsByService {
     /// What each object says, by its name. Shared with the store where a Service has only one.
-    kept: HashMap<ObjectKey, LiteMap<String, Arc<EndpointsView>>>,
+    kept: HashMap<ObjectKey, LiteMap<Arc<str>, Arc<EndpointsView>>>,
     /// By name of an object that is kept, its Service.
     owners: HashMap<ObjectKey, ObjectKey>,
     /// Names of the objects that were skipped.
@@ -188,7 +188,8 @@ impl EndpointsByService {
     /// Skips an object, and with it all of its Service.
     fn skip(&mut self, service: &ObjectKey, name: &str) {
         self.skip_all(service);
-        let names = self.skipped.entry(service.clone()).or_default();
+        // Most Services have one object, and most of them are skipped.
+        let names = self.skipped.entry(service.clone()).or_insert_with(|| Vec::with_capacity(1));
         if !names.iter().any(|known| **known == *name) {
             names.push(name.into());
         }
@@ -198,7 +199,7 @@ impl EndpointsByService {
         let Some(objects) = self.kept.remove(service) else { return };
         let names = self.skipped.entry(service.clone()).or_default();
         for (name, _) in objects {
-            names.push(name.as_str().into());
+            names.push((*name).into());
             self.owners.remove(&ObjectKey::new(&service.namespace, name));
         }
     }
@@ -285,8 +286,8 @@ impl Reflector for EndpointsReflector {
         self.put(true, &service, name, object);
     }
 
-    fn services_with_addresses(&self) -> Option<BTreeSet<ObjectKey>> {
-        Some(self.addressed.clone())
+    fn take_services_with_addresses(&mut self) -> Option<BTreeSet<ObjectKey>> {
+        Some(std::mem::take(&mut self.addressed))
     }
 
     fn finish_list(&mut self) {
@@ -339,7 +340,7 @@ impl Reflector for EndpointsReflector {
         let mut skipped = Vec::new();
         for (namespace, services) in needed {
             for services in services.chunks(self.format.select_at_most) {
-                let names: Vec<&str> = services.iter().map(|service| service.name.as_str()).collect();
+                let names: Vec<&str> = services.iter().map(|service| &*service.name).collect();
                 skipped.push(SkippedEndpoints {
                     namespace: namespace.to_owned(),
                     query: (self.format.select)(&names),

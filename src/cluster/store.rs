@@ -201,7 +201,7 @@ impl<V> Store<V> {
     /// Names of the objects whose deletion was watched, as far as they are remembered. An object that is merely absent may
     /// have been lost by the API server, such as one that was restored from a backup.
     #[must_use]
-    pub fn deleted(&self) -> BTreeSet<String> {
+    pub fn deleted(&self) -> BTreeSet<Arc<str>> {
         self.objects.read().deleted.iter().map(|key| key.name.clone()).collect()
     }
 
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn only_a_deletion_that_was_watched_counts_as_one() {
         let store = Store::<NodeView>::new();
-        let deleted = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let deleted = |names: &[&str]| names.iter().copied().map(Arc::from).collect::<BTreeSet<_>>();
         store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], HashSet::new());
         store.delete(&ObjectKey::cluster("a"));
         store.reset(vec![node("c", "2", "")], HashSet::new());

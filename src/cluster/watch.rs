@@ -191,11 +191,10 @@ impl ListWatch {
         newer: &Position,
         before: Option<usize>,
     ) -> Result<Option<Position>, Interruption> {
-        let candidates = &self.candidates;
-        let Some(filled) = candidates[newer.chosen].reflector.services_with_addresses() else { return Ok(None) };
+        let candidates = &mut self.candidates;
+        let Some(filled) = candidates[newer.chosen].reflector.take_services_with_addresses() else { return Ok(None) };
         // The API server itself makes this one, without any controller.
-        let counts =
-            |service: &&ObjectKey| (service.namespace.as_str(), service.name.as_str()) != ("default", "kubernetes");
+        let counts = |service: &&ObjectKey| (&*service.namespace, &*service.name) != ("default", "kubernetes");
         let plural = candidates[newer.chosen].plural;
         let changes = match before {
             None => newer.chosen > 0 && !filled.iter().any(|service| counts(&service)),
@@ -208,7 +207,7 @@ impl ListWatch {
             Err(fault) if matches!(fault.code(), Some(401 | 403 | 404)) => return Ok(None),
             Err(fault) => return Err(interrupted(&fault, fault.to_string())),
         };
-        let needed = self.candidates[older].reflector.services_with_addresses().unwrap_or_default();
+        let needed = self.candidates[older].reflector.take_services_with_addresses().unwrap_or_default();
         let missing: Vec<_> = needed.difference(&filled).filter(counts).collect();
         let Some(first) = missing.first() else { return Ok(None) };
         let (kind, missing) = (self.kind, missing.len());

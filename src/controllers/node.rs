@@ -69,7 +69,7 @@ pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) 
     let mut lines: Vec<PlanLine> = observed.plans.iter().flat_map(|(_, plan)| plan.lines()).collect();
     lines.extend(observed.missing.iter().filter_map(|missing| removal::line(missing, location, config)));
     lines.sort_by(|a, b| a.object.cmp(&b.object));
-    let this = observed.plans.iter().find(|(view, _)| only.is_some_and(|only| only.name == view.name));
+    let this = observed.plans.iter().find(|(view, _)| only.is_some_and(|only| *only.name == *view.name));
     let settings = this.map(|(view, plan)| node::origins(view, plan)).unwrap_or_default();
     Ok(Previewed { lines, settings, ..Previewed::default() })
 }
@@ -79,7 +79,7 @@ struct NodeReconciler {
     nodes: Arc<Store<NodeView>>,
     reporter: Reporter,
     /// Nodes as the last reconcile left them: neither our own writes nor heartbeats make another one.
-    known: BTreeMap<String, Arc<NodeView>>,
+    known: BTreeMap<Arc<str>, Arc<NodeView>>,
     /// Those of them that are reconciled again in any case.
     unsettled: BTreeSet<String>,
     /// Those of which the watch still showed something older when they were last due.
@@ -143,7 +143,7 @@ impl BatchReconciler for NodeReconciler {
             }
         }
         self.unsettled.retain(|name| !scope.contains(&ObjectKey::cluster(name)));
-        self.unsettled.extend(result.failed.keys().chain(result.requeue.keys()).map(|key| key.name.clone()));
+        self.unsettled.extend(result.failed.keys().chain(result.requeue.keys()).map(|key| key.name.to_string()));
         result.requeue.extend(behind.iter().map(|name| (ObjectKey::cluster(name), WATCH_DELAY)));
         self.behind.retain(|name| !scope.contains(&ObjectKey::cluster(name)));
         self.behind.extend(behind);
@@ -165,12 +165,12 @@ fn is_unready_instance(view: &NodeView) -> bool {
 
 impl NodeReconciler {
     fn is_known(&self, view: &NodeView) -> bool {
-        self.known.get(&view.name).is_some_and(|known| !differs(known, view))
+        self.known.get(&*view.name).is_some_and(|known| !differs(known, view))
     }
 
     fn forget_missing(&mut self, all: &[Arc<NodeView>]) {
         let names: BTreeSet<&str> = all.iter().map(|view| view.name.as_str()).collect();
-        self.known.retain(|name, _| names.contains(name.as_str()));
+        self.known.retain(|name, _| names.contains(&**name));
         self.remover.retain(all, &names);
         let new: BTreeSet<&str> =
             all.iter().filter(|view| is_uninitialized(view)).map(|view| view.uid.as_str()).collect();
@@ -184,7 +184,7 @@ impl NodeReconciler {
         let (mut unchanged, mut behind) = (BTreeSet::new(), BTreeSet::new());
         let settled = |view: &&Arc<NodeView>| !self.unsettled.contains(&view.name);
         for view in all.iter().filter(settled).filter(|view| scope.contains(&ObjectKey::cluster(&view.name))) {
-            let known = self.known.get(&view.name);
+            let known = self.known.get(&*view.name);
             let is_behind = known.is_some_and(|known| node_patch::is_newer(known, view));
             if self.is_known(view) {
                 unchanged.insert(view.name.clone());
@@ -201,7 +201,7 @@ impl NodeReconciler {
         let mut out_of_sync = OutOfSync::new();
         for (view, fault) in &observed.faults {
             warn!(code = "ACCM0102", node = %view.name, %fault, "the instance could not be looked up; the controller retries it");
-            self.known.insert(view.name.clone(), view.clone());
+            self.known.insert(view.name.as_str().into(), view.clone());
             let message = format!("The instance could not be looked up: {fault}");
             let mut trouble = ObjectTrouble { message, ..trouble_of("SyncNodeFailed", fault) };
             if !is_uninitialized(view) {
@@ -225,7 +225,7 @@ impl NodeReconciler {
             }
             let watched = self.nodes.get(&ObjectKey::cluster(&now.name));
             let shared = watched.filter(|watched| watched.resource_version == now.resource_version);
-            self.known.insert(now.name.clone(), shared.unwrap_or(now));
+            self.known.insert(now.name.as_str().into(), shared.unwrap_or(now));
         }
         out_of_sync
     }

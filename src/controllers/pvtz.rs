@@ -81,7 +81,7 @@ pub fn declines(config: &Config, service: &ServiceView) -> Option<String> {
         return Some("it does not run".to_owned());
     }
     let namespaces = &config.pvtz.namespaces;
-    let is_chosen = namespaces.is_empty() || namespaces.contains(&service.key.namespace);
+    let is_chosen = namespaces.is_empty() || namespaces.iter().any(|it| **it == *service.key.namespace);
     (!is_chosen).then(|| "pvtz.namespaces does not list its namespace".to_owned())
 }
 

@@ -23,6 +23,7 @@ use crate::alibaba::{CloudClient, FaultKind};
 use crate::clock;
 use crate::cluster::{Cluster, Store, WriteFault};
 use crate::config::Config;
+use crate::plan::digest;
 use crate::plan::inputs::{Condition, NodeView, ObjectKey};
 use crate::plan::location::CloudLocation;
 use crate::plan::provenance::shared_id;
@@ -153,7 +154,7 @@ struct RouteReconciler {
     nodes: Arc<Store<NodeView>>,
     reporter: Reporter,
     /// As they were when [`BatchReconciler::is_relevant`] was last called.
-    seen: BTreeMap<String, RouteNode>,
+    seen: BTreeMap<ObjectKey, SeenNode>,
     memory: RouteMemory,
     /// As of the last reconcile of all nodes.
     table_ids: Vec<String>,
@@ -183,10 +184,10 @@ impl BatchReconciler for RouteReconciler {
 
     fn is_relevant(&mut self, key: &ObjectKey) -> bool {
         let Some(view) = self.nodes.get(key) else {
-            return self.seen.remove(&key.name).is_some();
+            return self.seen.remove(key).is_some();
         };
-        let now = RouteNode::of(&view);
-        let before = self.seen.insert(key.name.clone(), now.clone());
+        let now = SeenNode::of(RouteNode::of(&view));
+        let before = self.seen.insert(key.clone(), now);
         before.map_or(!view.pod_cidrs.is_empty(), |before| before != now)
     }
 
@@ -228,6 +229,21 @@ impl BatchReconciler for RouteReconciler {
         self.has_looked = false;
         // Another process may write from now on.
         self.cache = RouteTableCache::default();
+    }
+}
+
+/// [Numbers](digest::number) in place of a [`RouteNode`], of which there can be very many.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct SeenNode {
+    condition: u64,
+    /// All but the condition.
+    node: u64,
+}
+
+impl SeenNode {
+    fn of(mut node: RouteNode) -> Self {
+        let condition = digest::number(&node.condition.take());
+        Self { condition, node: digest::number(&node) }
     }
 }
 
@@ -538,8 +554,8 @@ impl RouteReconciler {
             match written {
                 // Our own writes need no reconcile.
                 Ok(Some(condition)) => {
-                    if let Some(seen) = self.seen.get_mut(&node) {
-                        seen.condition = condition;
+                    if let Some(seen) = self.seen.get_mut(&ObjectKey::cluster(&node)) {
+                        seen.condition = digest::number(&condition);
                     }
                 }
                 Ok(None) | Err(WriteFault::Gone) => {}

@@ -382,8 +382,8 @@ mod tests {
         async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
             let nth = {
                 let mut log = self.log.lock();
-                log.push((key.name.clone(), self.began.elapsed()));
-                log.iter().filter(|(name, _)| *name == key.name).count()
+                log.push((key.name.to_string(), self.began.elapsed()));
+                log.iter().filter(|(name, _)| **name == *key.name).count()
             };
             let (takes, result) = (self.script)(key, nth);
             tokio::time::sleep(takes).await;
@@ -534,7 +534,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_panic_is_a_failure_of_its_key_only() {
         let (sender, log, stop, task) = start(2, |key, nth| {
-            assert!(!(key.name == "bad" && nth == 1), "on purpose");
+            assert!(!(*key.name == *"bad" && nth == 1), "on purpose");
             (Duration::ZERO, ReconcileResult::Done)
         });
         sender.send(vec![key("bad"), key("good")]).unwrap();
@@ -576,7 +576,8 @@ mod tests {
         }
         queue.add(key("c"), &|_| true);
         queue.add(key("c"), &|_| true);
-        let order: Vec<_> = std::iter::from_fn(|| queue.start(false)).map(|(key, urgent)| (key.name, urgent)).collect();
+        let order: Vec<_> =
+            std::iter::from_fn(|| queue.start(false)).map(|(key, urgent)| (key.name.to_string(), urgent)).collect();
         assert_eq!(order, [("c".to_owned(), true), ("a".to_owned(), false), ("b".to_owned(), false)]);
     }
 
@@ -648,7 +649,8 @@ mod tests {
         }
         let mut due = |deleted| {
             queue.use_quota(deleted, &|_| false);
-            let mut due: Vec<_> = std::iter::from_fn(|| queue.start(false)).map(|(key, _)| key.name).collect();
+            let mut due: Vec<_> =
+                std::iter::from_fn(|| queue.start(false)).map(|(key, _)| key.name.to_string()).collect();
             due.sort();
             due
         };

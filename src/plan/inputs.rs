@@ -12,30 +12,30 @@ use jiff::Timestamp;
 use litemap::LiteMap;
 use serde::Serialize;
 
-/// Namespace and name; the namespace is empty for cluster-scoped objects.
+/// Namespace and name; the namespace is empty for cluster-scoped objects. A large cluster has very many: copies share the texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
     /// Empty for cluster-scoped objects.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// The object's name.
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 impl ObjectKey {
     /// A key of a namespaced object.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+    pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
+        Self { namespace: namespace.as_ref().into(), name: name.as_ref().into() }
     }
 
     /// A key of a cluster-scoped object, such as a node.
-    pub fn cluster(name: impl Into<String>) -> Self {
-        Self::new("", name)
+    pub fn cluster(name: impl AsRef<str>) -> Self {
+        Self { name: name.as_ref().into(), ..Self::default() }
     }
 }
 
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.namespace.as_str() {
+        match &*self.namespace {
             "" => f.write_str(&self.name),
             namespace => write!(f, "{namespace}/{}", self.name),
         }
@@ -52,7 +52,7 @@ impl Serialize for ObjectKey {
 pub const DEFAULT_AFFINITY: u32 = 10_800;
 
 /// Status of a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionStatus {
     /// `True`
     True,
@@ -63,7 +63,7 @@ pub enum ConditionStatus {
 }
 
 /// One condition of a node or a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Condition {
     /// `True`, `False` or `Unknown`.
     pub status: ConditionStatus,

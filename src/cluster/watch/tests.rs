@@ -386,7 +386,7 @@ async fn an_object_that_cannot_be_read_neither_stops_the_rest_nor_counts_as_dele
     assert_eq!(handle.store.skipped(), [ObjectKey::cluster("c")]);
     server.event("DELETED", &broken("c"));
     settle().await;
-    assert_eq!((handle.store.skipped(), handle.store.deleted()), (Vec::new(), ["c".to_owned()].into()));
+    assert_eq!((handle.store.skipped(), handle.store.deleted()), (Vec::new(), ["c".into()].into()));
     server.event("ADDED", &broken("c"));
     settle().await;
     assert_eq!(handle.store.deleted(), BTreeSet::new(), "it is back");

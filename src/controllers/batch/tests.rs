@@ -29,7 +29,7 @@ impl<F: FnMut(usize, &BatchScope) -> BatchResult + Send> BatchReconciler for Scr
     }
 
     fn is_relevant(&mut self, key: &ObjectKey) -> bool {
-        key.name != "irrelevant"
+        *key.name != *"irrelevant"
     }
 
     async fn reconcile(&mut self, scope: BatchScope) -> BatchResult {

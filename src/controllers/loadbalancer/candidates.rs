@@ -111,7 +111,7 @@ impl KeptCandidates {
         if dirty.is_empty() {
             return;
         }
-        let nodes: Vec<_> = dirty.iter().map(|key| (key.name.as_str(), store.get(key))).collect();
+        let nodes: Vec<_> = dirty.iter().map(|key| (&*key.name, store.get(key))).collect();
         for (rules, shared) in &mut self.by_rules {
             let now = shared.candidates.update(&nodes, lacks_nodes(store, rules));
             shared.changed.extend(now.names);
@@ -239,7 +239,7 @@ mod tests {
             })
         };
         until("it is unready", is_unready).await;
-        let mut concerned = pool.concerned(|key| key.name != "elsewhere");
+        let mut concerned = pool.concerned(|key| *key.name != *"elsewhere");
         concerned.sort();
         let expected = ["all", "blue", "elsewhere", "local", "pods"].map(key);
         assert_eq!(concerned, expected, "elsewhere has no load balancer yet, which may be placed by it");

@@ -147,7 +147,7 @@ impl<P: Product> Engine<P> {
         (case.state.in_flight.released, case.state.in_flight.superseded_since) = (false, None);
         if let Some(failures) = case.state.in_flight.queued.as_ref().filter(|_| case.state.in_flight.tickets.are_away())
         {
-            return Err(Halt::Execution(Box::new(failures.clone())));
+            return Err(Halt::Execution(failures.clone()));
         }
         self.take_over_restated(case).await?;
         let wanted = self.preparer.wanted(case).await?;

@@ -49,7 +49,7 @@ pub fn help(kind: LoadBalancerKind, key: &str) -> Option<String> {
 #[must_use]
 pub fn lint(mut service: ServiceView, config: &Config) -> Linted {
     if service.key.namespace.is_empty() {
-        "default".clone_into(&mut service.key.namespace);
+        service.key.namespace = "default".into();
     }
     allocate_node_ports(&mut service);
     let service = &service;

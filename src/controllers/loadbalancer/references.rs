@@ -227,7 +227,7 @@ impl Resolver {
         let found: Result<Vec<Option<PodView>>, WriteFault> =
             if names.len() >= LIST_PODS && !service.selector.is_empty() {
                 let all = self.cluster.list_pods(namespace, &service.selector).await;
-                all.map(|pods| pods.into_iter().filter(|pod| names.contains(&pod.key.name)).map(Some).collect())
+                all.map(|pods| pods.into_iter().filter(|pod| names.contains(&*pod.key.name)).map(Some).collect())
             } else {
                 let read = |name: &String| {
                     let key = ObjectKey::new(namespace, name);
@@ -236,7 +236,7 @@ impl Resolver {
                 stream::iter(names.iter().map(read)).buffer_unordered(PODS_AT_ONCE).try_collect().await
             };
         match found {
-            Ok(pods) => Ok(pods.into_iter().flatten().map(|pod| (pod.key.name.clone(), pod)).collect()),
+            Ok(pods) => Ok(pods.into_iter().flatten().map(|pod| (pod.key.name.to_string(), pod)).collect()),
             Err(fault @ WriteFault::Denied(_)) => {
                 warn!(code = "ACCM0762", %fault, "readiness gates are not served");
                 Ok(BTreeMap::new())

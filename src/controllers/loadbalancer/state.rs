@@ -99,7 +99,7 @@ pub(super) struct InFlight {
     /// Whether the user edited a setting that the official controller ignored, and the label is still there.
     pub(super) restated: bool,
     /// The creation of the load balancer, if it waits for its turn: nothing is looked up before.
-    pub(super) queued: Option<Failures>,
+    pub(super) queued: Option<Box<Failures>>,
     /// Its places in the order of calls that a quota limits.
     pub(super) tickets: Tickets,
     /// Steps of reconciles that ended with a pending job; an event reports them after the job.

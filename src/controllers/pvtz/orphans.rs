@@ -20,7 +20,7 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
     match read(clients, config, &watches).await {
         Ok((rules, _, records)) => {
             let Watches { services, nodes, .. } = &watches;
-            let exists = |owner: &ObjectKey| match owner.namespace.as_str() {
+            let exists = |owner: &ObjectKey| match &*owner.namespace {
                 "" => nodes.store.is_empty() || nodes.store.has(owner),
                 _ => services.store.has(owner),
             };

@@ -146,8 +146,8 @@ impl Owner {
             cluster_id: settings.cluster_id.clone(),
             cluster_tag: settings.cluster_tag.clone(),
             cluster_uid: settings.cluster_uid.clone(),
-            namespace: service.key.namespace.clone(),
-            service: service.key.name.clone(),
+            namespace: service.key.namespace.to_string(),
+            service: service.key.name.to_string(),
             uid: marked_uid(service).to_owned(),
             marks: MarkForm::Slashed,
         }

@@ -28,7 +28,7 @@ pub struct ObservedParts {
     /// Security groups of the Service, the one in use first; `None` if they were not looked for.
     pub security_groups: Option<Vec<ObservedSecurityGroup>>,
     /// Jobs that were started and are not known to be done, by what they change.
-    pub jobs: BTreeMap<Target, Job>,
+    pub jobs: LiteMap<Target, Job>,
 }
 
 impl Observed {
@@ -182,12 +182,19 @@ impl Observed {
         }
     }
 
+    /// The job of this target still runs.
+    pub fn looked_at(&mut self, target: &Target) {
+        if let Some(job) = self.parts.jobs.get_mut(target) {
+            job.looks += 1;
+        }
+    }
+
     /// The job of this target is done.
     pub fn settle(&mut self, target: &Target) {
         self.parts.jobs.remove(target);
         if self.parts.jobs.is_empty() {
-            // An empty map keeps the memory of its entries, 1.5 kB for each load balancer.
-            self.parts.jobs = BTreeMap::new();
+            // An empty map keeps the memory of its entries.
+            self.parts.jobs = LiteMap::new();
         }
         match target {
             Target::LoadBalancer => {

@@ -70,7 +70,7 @@ pub fn desire<'a>(
 ) -> WantedRecords {
     let mut wanted = WantedRecords { unknown_nodes: rules.nodes && nodes.is_empty(), ..WantedRecords::default() };
     let is_chosen = |service: &ServiceView| {
-        !service.deleting && (rules.namespaces.is_empty() || rules.namespaces.contains(&service.key.namespace))
+        !service.deleting && (rules.namespaces.is_empty() || rules.namespaces.contains(&*service.key.namespace))
     };
     for service in services.into_iter().filter(|service| is_chosen(service)) {
         let records = if service.is_headless() {

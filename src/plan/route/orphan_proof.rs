@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use super::mark::MarkedNode;
 use super::route_node::RouteNode;
@@ -14,7 +15,7 @@ use super::route_node::RouteNode;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnerEvidence {
     /// Names of nodes whose deletion the API server reported.
-    pub deleted: BTreeSet<String>,
+    pub deleted: BTreeSet<Arc<str>>,
     /// Instances that the cloud was asked about.
     pub instances: BTreeMap<String, InstancePresence>,
 }

@@ -7,7 +7,7 @@ use crate::plan::node::{NodeClass, classify};
 use crate::plan::provider_id::ProviderId;
 
 /// A node, reduced to what its routes depend on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RouteNode {
     /// `metadata.name`
     pub name: String,

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -278,7 +280,7 @@ fn an_empty_node_list_removes_nothing() {
 fn a_node_that_vanished_without_being_deleted_keeps_its_entry_as_long_as_its_instance_lives() {
     let (others, entries) = ([node("b", "i-2", 2)], [entry(cidr(1), "i-1", Some("a"))]);
     let with = |deleted: &[&str], presence: Option<InstancePresence>| {
-        let deleted = deleted.iter().map(|name| (*name).to_owned()).collect();
+        let deleted = deleted.iter().copied().map(Arc::from).collect();
         let instances = presence.map(|presence| ("i-1".to_owned(), presence)).into_iter().collect();
         let rules = RouteRules { evidence: OwnerEvidence { deleted, instances }, ..rules(MINUTE) };
         let plan = later(&others, &entries, &rules);
@@ -301,7 +303,7 @@ fn a_node_that_vanished_without_being_deleted_keeps_its_entry_as_long_as_its_ins
 fn a_node_whose_name_begins_with_anothers_proves_nothing_about_that_one() {
     let (others, entries) = ([node("worker-10", "i-2", 2)], [entry(cidr(1), "i-1", Some("worker-1"))]);
     let rules = |deleted: &[&str]| {
-        let deleted = deleted.iter().map(|name| (*name).to_owned()).collect();
+        let deleted = deleted.iter().copied().map(Arc::from).collect();
         let instances = [("i-1".to_owned(), InstancePresence::Exists)].into();
         RouteRules { evidence: OwnerEvidence { deleted, instances }, ..rules(MINUTE) }
     };
@@ -318,7 +320,7 @@ fn a_mark_that_was_cut_needs_the_proof_that_the_instance_is_gone() {
     cut.description = format!("alicloud-ccm cluster=c1 node={}", name("1")).chars().take(256).collect();
     let plan_with = |presence: InstancePresence, deleted: &str| {
         let evidence =
-            OwnerEvidence { deleted: [deleted.to_owned()].into(), instances: [("i-1".to_owned(), presence)].into() };
+            OwnerEvidence { deleted: [deleted.into()].into(), instances: [("i-1".to_owned(), presence)].into() };
         let others = [node(&name("2"), "i-2", 2)];
         later(&others, std::slice::from_ref(&cut), &RouteRules { evidence, ..rules(MINUTE) })
     };
@@ -335,7 +337,7 @@ fn entries_of_a_cluster_with_the_same_id_are_left_alone_and_told() {
         ..entry(cidr(number), "i-9", None)
     };
     let with = |presence: InstancePresence, entry: RouteEntry| {
-        let (deleted, instances) = (["gone".to_owned()].into(), [("i-9".to_owned(), presence)].into());
+        let (deleted, instances) = (["gone".into()].into(), [("i-9".to_owned(), presence)].into());
         let evidence = OwnerEvidence { deleted, instances };
         later(&[node("a", "i-1", 1)], &[entry], &RouteRules { evidence, ..rules(MINUTE) })
     };

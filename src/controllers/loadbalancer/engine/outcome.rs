@@ -56,10 +56,10 @@ impl<P: Product> Outcome<P> {
     }
 
     /// The creation of the load balancer, if it waits for its turn.
-    pub(super) fn queued(&self) -> Option<Failures> {
+    pub(super) fn queued(&self) -> Option<Box<Failures>> {
         let failures = &self.execution.failures;
         let is_queued = failures.stopped.as_ref().is_some_and(|(_, fault)| fault.held_back());
-        (is_queued && self.prepared.sighting.observed.id().is_none()).then(|| failures.clone())
+        (is_queued && self.prepared.sighting.observed.id().is_none()).then(|| failures.clone().into())
     }
 
     /// When to read the status of pending jobs of the cloud.

@@ -96,7 +96,7 @@ impl NlbProduct {
         };
         for (target, job) in observed.parts.jobs.clone() {
             match states.get(&job.id) {
-                Some(JobState::Running) => drop(observed.parts.jobs.entry(target).and_modify(|job| job.looks += 1)),
+                Some(JobState::Running) => observed.looked_at(&target),
                 Some(JobState::Done) => observed.settle(&target),
                 Some(JobState::Failed) => {
                     let backends = job.adds.clone();
@@ -126,7 +126,7 @@ impl NlbProduct {
         match self.look_at(&id).await {
             Ok(instance) if matches!(instance.status.as_str(), "Provisioning" | "Configuring") => {
                 observed.instance = Some(instance);
-                observed.parts.jobs.entry(Target::LoadBalancer).and_modify(|job| job.looks += 1);
+                observed.looked_at(&Target::LoadBalancer);
             }
             Ok(instance) if is_new => {
                 observed.instance = Some(instance);

@@ -544,8 +544,8 @@ fn a_group_that_a_users_listener_uses_is_kept_and_reported() {
 #[test]
 fn marks_that_are_too_long_still_lead_to_their_group() {
     let mut world = World::new(&[]);
-    world.service.key.name = "s".repeat(63);
-    world.service.key.namespace = "n".repeat(63);
+    world.service.key.name = "s".repeat(63).into();
+    world.service.key.namespace = "n".repeat(63).into();
     let mut cloud = world.served();
     assert_eq!(world.plan(&cloud), "");
     let long = format!("k8s/30080/{}/{}/c1", world.service.key.name, world.service.key.namespace);

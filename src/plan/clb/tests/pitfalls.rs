@@ -173,8 +173,8 @@ fn all_access_lists_survive_a_change_of_something_else() {
 fn the_longest_names_fit_and_stay_apart() {
     let owner = |service: &str| {
         let mut world = World::new(&[]);
-        world.service.key.name = service.to_owned();
-        world.service.key.namespace = "n".repeat(63);
+        world.service.key.name = service.into();
+        world.service.key.namespace = "n".repeat(63).into();
         world.settings.cluster_id = "c".repeat(32);
         Owner::of(&world.service, &world.settings)
     };
@@ -256,7 +256,7 @@ fn two_services_share_pods_and_nothing_else() {
     let one = World::new(&[]);
     let mut other = World::new(&[("address-type", "intranet")]);
     other.service.uid = "00000000-c2ae-4642-b033-5607860aef6a".to_owned();
-    other.service.key.name = "web-inside".to_owned();
+    other.service.key.name = "web-inside".into();
     let (owner, cloud) = (Owner::of(&other.service, &other.settings), one.served());
     let instance = cloud.observed.instance.as_ref().unwrap();
     assert!(!owner.owns_load_balancer(instance.tagged().name, &instance.tags));
