@@ -18,6 +18,9 @@ use crate::plan::node::{
 };
 use crate::plan::provider_id::ProviderId;
 
+/// How many nodes are looked up and planned before the next ones are.
+const AT_ONCE: usize = 1000;
+
 /// What one reconcile found out.
 #[derive(Debug, Default)]
 pub(super) struct NodeObservations {
@@ -78,11 +81,29 @@ impl NodeObserver<'_> {
                 NodeClass::Excluded(why) => tracing::debug!(node = %view.name, %why, "unmanaged"),
             }
         }
-        let mut found = self.discover(unidentified, &mut observed).await;
+        let found = self.discover(unidentified, &mut observed).await;
+        self.plan(found, check_memory, &mut observed).await;
+        // The instances of a large cluster are not in memory all at once.
+        while !known.is_empty() {
+            let some = known.drain(..known.len().min(AT_ONCE)).collect();
+            let found = self.look_up(some, &mut observed).await;
+            self.plan(found, check_memory, &mut observed).await;
+        }
+        self.find_successors(&mut observed.missing).await;
+        observed
+    }
+
+    /// Gives those of these nodes whose instance was found.
+    async fn look_up(
+        &self,
+        known: Vec<(Arc<NodeView>, ProviderId)>,
+        observed: &mut NodeObservations,
+    ) -> Vec<(Arc<NodeView>, Arc<Instance>)> {
         let policy = policy(self.config);
         let ids: BTreeSet<ProviderId> = known.iter().map(|(_, id)| id.clone()).collect();
         let mut answers = instances::by_id(&self.cloud.ecs, &ids, self.config.node.batch_size).await;
         instances::require_an_instance_of(self.nodes, &self.cloud.ecs, &mut answers).await;
+        let mut found = Vec::new();
         for (view, id) in known {
             if let Some(instance) = answers.found.get(&id) {
                 found.push((view, instance.clone()));
@@ -96,17 +117,22 @@ impl NodeObserver<'_> {
                 observed.missing.push(MissingInstance { node: view, id, absence, successor, is_lost, report });
             }
         }
-        self.find_successors(&mut observed.missing).await;
-        // Each instance is dropped with its plan.
-        drop(answers);
-        let checks = self.source_dest_checks(&found, check_memory).await;
+        found
+    }
+
+    async fn plan(
+        &self,
+        found: Vec<(Arc<NodeView>, Arc<Instance>)>,
+        check_memory: &mut CheckMemory,
+        observed: &mut NodeObservations,
+    ) {
+        let (policy, checks) = (policy(self.config), self.source_dest_checks(&found, check_memory).await);
         for (view, instance) in found {
             let check = checks.get(&instance.primary_eni).filter(|_| is_uninitialized(&view));
             let plan = node::plan(&view, &instance, check.unwrap_or(&SourceDestCheck::Settled), policy);
             observed.plans.push((view.clone(), plan));
             observed.present.push((view, instance.vpc_id == self.location.vpc_id));
         }
-        observed
     }
 
     /// Finds the instances of nodes without providerID.
