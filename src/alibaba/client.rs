@@ -222,9 +222,10 @@ impl super::CloudClient {
         self.signing.shared.rpc.rate_limiter.in_use(&self.signing.settings().calls.quota)
     }
 
-    /// Objects have to prepare their calls now whose turn comes soon: see [`super::Tickets::are_due`].
-    pub fn wake(&self) {
-        self.signing.shared.rpc.rate_limiter.wake(&self.signing.settings().calls.quota);
+    /// Objects have to prepare their calls now whose turn comes soon: see [`super::Tickets::are_due`]. Whether there is one.
+    #[must_use]
+    pub fn wake(&self) -> bool {
+        self.signing.shared.rpc.rate_limiter.wake(&self.signing.settings().calls.quota)
     }
 
     /// Gets keys to sign with ahead of the first call.

@@ -279,11 +279,13 @@ impl RateLimiter {
         }
     }
 
-    /// Objects have to prepare their calls now whose turn comes soon: see [`Tickets::are_due`].
-    pub(super) fn wake(&self, quota: &QuotaShare) {
+    /// Objects have to prepare their calls now whose turn comes soon: see [`Tickets::are_due`]. Whether there is one.
+    pub(super) fn wake(&self, quota: &QuotaShare) -> bool {
+        let mut is_due = false;
         for limiter in self.all(quota) {
-            limiter.queue.lock().wake(Instant::now());
+            is_due |= limiter.queue.lock().wake(Instant::now());
         }
+        is_due
     }
 
     /// The limiters of all actions that were called, with these quotas.

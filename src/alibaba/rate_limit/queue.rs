@@ -124,8 +124,8 @@ impl TicketQueue {
         Ok(())
     }
 
-    /// Owners that are away are due if they have to prepare their calls now.
-    pub(super) fn wake(&mut self, now: Instant) {
+    /// Owners that are away are due if they have to prepare their calls now. Whether one is due.
+    pub(super) fn wake(&mut self, now: Instant) -> bool {
         for (ahead, number) in self.order(now).into_iter().enumerate() {
             let QueuedTicket { purpose, owner, .. } = self.tickets[&number];
             let is_near = || self.turn(purpose, ahead, now).wait <= self.needs + LONGEST_OBJECT_TURN;
@@ -133,6 +133,7 @@ impl TicketQueue {
                 self.set_owner(number, TicketOwner::Due);
             }
         }
+        self.tickets.values().any(|entry| entry.owner == TicketOwner::Due)
     }
 
     /// How many calls wait.

@@ -269,10 +269,10 @@ async fn an_object_that_is_gone_gives_back_its_ticket_and_those_behind_it_move_u
     let tickets = right.tickets.clone().unwrap();
     drop(wrong);
     tokio::time::sleep(WINDOW - 2 * SECOND).await;
-    rate_limiter.wake(&half);
+    assert!(!rate_limiter.wake(&half));
     assert!(tickets.are_away() && !tickets.are_due());
     tokio::time::sleep(SECOND).await;
-    rate_limiter.wake(&half);
+    assert!(rate_limiter.wake(&half));
     assert!(tickets.are_due() && !tickets.are_due() && !tickets.are_away(), "the object is due once for each turn");
     assert!(rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &right, SECOND).await.is_ok());
 }
@@ -286,10 +286,10 @@ async fn an_object_comes_back_as_early_as_others_needed_to_prepare_such_a_call()
         let tickets = object.tickets.clone().unwrap();
         let limited = rate_limiter.wait(CREATE_LOAD_BALANCER.0, &half, &object, SECOND).await.unwrap_err();
         tokio::time::sleep(limited.wait - (early + 1) * SECOND).await;
-        rate_limiter.wake(&half);
+        assert!(!rate_limiter.wake(&half));
         assert!(!tickets.are_due());
         tokio::time::sleep(SECOND).await;
-        rate_limiter.wake(&half);
+        assert!(rate_limiter.wake(&half));
         assert!(tickets.are_due(), "{early} s before its turn");
         tokio::time::sleep(7 * SECOND).await;
         call(&rate_limiter, CREATE_LOAD_BALANCER, &half, object).await;

@@ -119,8 +119,8 @@ impl<P: Product> Engine<P> {
 
     /// Services that have to prepare the calls that they wait to make, as their turn comes soon.
     pub(super) fn due(&self) -> Vec<ObjectKey> {
-        self.context.cloud.wake();
-        self.preparer.states.due()
+        // This is asked every second: a large cluster has thousands of Services, and as a rule none is due.
+        if self.context.cloud.wake() { self.preparer.states.due() } else { Vec::new() }
     }
 
     /// Services that are to be reconciled because of what changed on nodes.
