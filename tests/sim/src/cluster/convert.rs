@@ -43,11 +43,16 @@ pub(super) fn patch_to_stored(resource: &Resource, version: &str, value: &mut Va
     }
 }
 
+/// Whether clients of this version get objects as they are stored, but for their kind and version.
+pub(super) fn is_served_as_stored(resource: &Resource, version: &str) -> bool {
+    resource.kind != "EndpointSlice" || version != "v1beta1"
+}
+
 /// Turns a stored object into the client's version.
 pub(super) fn to_served(resource: &Resource, version: &str, played: Version, object: &Value) -> Value {
     let mut value = object.clone();
     value["apiVersion"] = resource.api_version(version).into();
-    if resource.kind == "EndpointSlice" && version == "v1beta1" {
+    if !is_served_as_stored(resource, version) {
         for endpoint in value.get_mut("endpoints").and_then(Value::as_array_mut).into_iter().flatten() {
             let (node, zone) =
                 (object::text(endpoint, "/nodeName").to_owned(), object::text(endpoint, "/zone").to_owned());

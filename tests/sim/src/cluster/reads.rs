@@ -1,10 +1,11 @@
 //! Get and list, and how objects are shown to a client.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::Shared;
@@ -61,14 +62,18 @@ impl View {
         json!({ "type": kind, "object": self.one(object) })
     }
 
-    fn many(&self, objects: &[Arc<Value>], metadata: Value) -> Value {
-        match self.form {
-            Form::Whole => json!({
-                "kind": format!("{}List", self.resource.kind),
-                "apiVersion": self.api_version(),
-                "metadata": metadata,
-                "items": objects.iter().map(|object| self.list_item(object)).collect::<Vec<_>>(),
-            }),
+    /// The text of a list.
+    fn many(&self, objects: &[Arc<Value>], metadata: Value) -> String {
+        let list = match self.form {
+            Form::Whole => {
+                let list = WholeList {
+                    kind: format!("{}List", self.resource.kind),
+                    api_version: self.api_version(),
+                    metadata,
+                    items: objects.iter().map(|object| self.list_item(object)).collect(),
+                };
+                return serde_json::to_string(&list).unwrap_or_default();
+            }
             Form::Metadata => json!({
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": "meta.k8s.io/v1",
@@ -79,17 +84,34 @@ impl View {
                 let objects = objects.iter().map(|object| &**object);
                 tables::table(self.resource, version, self.now, objects, &metadata)
             }
-        }
+        };
+        list.to_string()
     }
 
-    /// Elements of a list of typed objects do not repeat their kind.
-    fn list_item(&self, object: &Value) -> Value {
-        let mut item = self.whole(object);
-        if let Some(fields) = item.as_object_mut() {
-            fields.remove("kind");
-            fields.remove("apiVersion");
-        }
-        item
+    fn list_item<'a>(&self, object: &'a Value) -> ListItem<'a> {
+        ListItem(match convert::is_served_as_stored(self.resource, &self.version) {
+            true => Cow::Borrowed(object),
+            false => Cow::Owned(self.whole(object)),
+        })
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WholeList<'a> {
+    kind: String,
+    api_version: String,
+    metadata: Value,
+    items: Vec<ListItem<'a>>,
+}
+
+/// An element of a list of typed objects, which does not repeat its kind. A list of a large cluster copies no object.
+struct ListItem<'a>(Cow<'a, Value>);
+
+impl Serialize for ListItem<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let fields = self.0.as_object().into_iter().flatten();
+        serializer.collect_map(fields.filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion")))
     }
 }
 
@@ -155,7 +177,8 @@ impl Continue {
     }
 }
 
-pub(super) fn list(shared: &Shared, request: &Request) -> Result<Value, Failure> {
+/// The text of a list.
+pub(super) fn list(shared: &Shared, request: &Request) -> Result<String, Failure> {
     let resource = request.resource;
     let selector = Selector::parse(resource, request.parameter("labelSelector"), request.parameter("fieldSelector"))?;
     let asked = version_parameter(request)?;
@@ -211,5 +234,7 @@ pub(super) fn list(shared: &Shared, request: &Request) -> Result<Value, Failure>
         }
     }
     let objects: Vec<_> = selected.into_iter().map(|(_, object)| Arc::clone(object)).collect();
+    // Others need not wait until they are shown.
+    drop(store);
     Ok(View::of(request, shared).many(&objects, metadata))
 }

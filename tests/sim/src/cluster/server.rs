@@ -65,6 +65,7 @@ impl Listening {
 
 enum Answer {
     Object(StatusCode, Value),
+    List(String),
     Watch(Box<Watcher>),
 }
 
@@ -127,6 +128,7 @@ impl Cluster {
         }
         let response = match answer {
             Ok(Answer::Object(status, value)) => json_response(status, &value),
+            Ok(Answer::List(text)) => json_text(StatusCode::OK, text),
             Ok(Answer::Watch(watcher)) => watch_response(*watcher),
             Err(failure) => refusal(&failure),
         };
@@ -163,7 +165,7 @@ impl Cluster {
         };
         let made = |created| if created { StatusCode::CREATED } else { StatusCode::OK };
         match request.verb {
-            "list" => reads::list(shared, request).map(ok),
+            "list" => reads::list(shared, request).map(Answer::List),
             "get" => reads::get(shared, request).map(ok),
             "watch" => Watcher::open(shared, request).map(|watcher| Answer::Watch(Box::new(watcher))),
             "create" if matches!(request.resource.plural, "tokenreviews" | "subjectaccessreviews") => {
@@ -230,7 +232,7 @@ impl Cluster {
         for key in keys {
             writes::delete(&mut store, Target { namespace: &key.namespace, name: &key.name, ..target }, &options)?;
         }
-        Ok(ok(list))
+        Ok(Answer::List(list))
     }
 
     fn decode_patch(&self, request: &Request, body: &Bytes) -> Result<(Format, Value), Failure> {
@@ -361,7 +363,10 @@ fn response(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>
 }
 
 fn json_response(status: StatusCode, value: &Value) -> Response<Body> {
-    let mut text = value.to_string();
+    json_text(status, value.to_string())
+}
+
+fn json_text(status: StatusCode, mut text: String) -> Response<Body> {
     text.push('\n');
     response(status, "application/json", text)
 }
