@@ -222,7 +222,8 @@ impl super::CloudClient {
         self.signing.shared.rpc.rate_limiter.in_use(&self.signing.settings().calls.quota)
     }
 
-    /// Objects have to prepare their calls now whose turn comes soon: see [`super::Tickets::are_due`]. Whether there is one.
+    /// Makes those objects due whose turn is so near that they have to prepare their calls: see [`super::Tickets::are_due`]. Tells
+    /// whether one is due.
     #[must_use]
     pub fn wake(&self) -> bool {
         self.signing.shared.rpc.rate_limiter.wake(&self.signing.settings().calls.quota)

@@ -279,7 +279,8 @@ impl RateLimiter {
         }
     }
 
-    /// Objects have to prepare their calls now whose turn comes soon: see [`Tickets::are_due`]. Whether there is one.
+    /// Makes those objects due whose turn is so near that they have to prepare their calls: see [`Tickets::are_due`]. Tells whether
+    /// one is due.
     pub(super) fn wake(&self, quota: &QuotaShare) -> bool {
         let mut is_due = false;
         for limiter in self.all(quota) {

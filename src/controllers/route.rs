@@ -232,18 +232,17 @@ impl BatchReconciler for RouteReconciler {
     }
 }
 
-/// [Numbers](digest::number) in place of a [`RouteNode`], of which there can be very many.
+/// A [`RouteNode`] as two [numbers](digest::number), which is all that a comparison needs: there can be very many.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct SeenNode {
     condition: u64,
-    /// All but the condition.
-    node: u64,
+    without_condition: u64,
 }
 
 impl SeenNode {
     fn of(mut node: RouteNode) -> Self {
         let condition = digest::number(&node.condition.take());
-        Self { condition, node: digest::number(&node) }
+        Self { condition, without_condition: digest::number(&node) }
     }
 }
 

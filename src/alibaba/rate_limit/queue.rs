@@ -124,7 +124,7 @@ impl TicketQueue {
         Ok(())
     }
 
-    /// Owners that are away are due if they have to prepare their calls now. Whether one is due.
+    /// Makes those owners due that are away and have to prepare their calls now. Tells whether one is due.
     pub(super) fn wake(&mut self, now: Instant) -> bool {
         for (ahead, number) in self.order(now).into_iter().enumerate() {
             let QueuedTicket { purpose, owner, .. } = self.tickets[&number];

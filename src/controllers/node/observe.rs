@@ -120,6 +120,7 @@ impl NodeObserver<'_> {
         found
     }
 
+    /// Plans nodes whose instance was found.
     async fn plan(
         &self,
         found: Vec<(Arc<NodeView>, Arc<Instance>)>,

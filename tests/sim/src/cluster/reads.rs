@@ -64,7 +64,7 @@ impl View {
 
     /// The text of a list.
     fn many(&self, objects: &[Arc<Value>], metadata: Value) -> String {
-        let list = match self.form {
+        match self.form {
             Form::Whole => {
                 let list = WholeList {
                     kind: format!("{}List", self.resource.kind),
@@ -72,20 +72,20 @@ impl View {
                     metadata,
                     items: objects.iter().map(|object| self.list_item(object)).collect(),
                 };
-                return serde_json::to_string(&list).unwrap_or_default();
+                serde_json::to_string(&list).unwrap_or_default()
             }
             Form::Metadata => json!({
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": "meta.k8s.io/v1",
                 "metadata": metadata,
                 "items": objects.iter().map(|object| metadata_only(object)).collect::<Vec<_>>(),
-            }),
+            })
+            .to_string(),
             Form::Table(version) => {
                 let objects = objects.iter().map(|object| &**object);
-                tables::table(self.resource, version, self.now, objects, &metadata)
+                tables::table(self.resource, version, self.now, objects, &metadata).to_string()
             }
-        };
-        list.to_string()
+        }
     }
 
     fn list_item<'a>(&self, object: &'a Value) -> ListItem<'a> {
@@ -234,7 +234,7 @@ pub(super) fn list(shared: &Shared, request: &Request) -> Result<String, Failure
         }
     }
     let objects: Vec<_> = selected.into_iter().map(|(_, object)| Arc::clone(object)).collect();
-    // Others need not wait until they are shown.
+    // Other requests need the store while the text of this list is made.
     drop(store);
     Ok(View::of(request, shared).many(&objects, metadata))
 }
