@@ -223,7 +223,6 @@ async fn try_all(kind: Kind) -> String {
         }
         // What cannot be changed is reported, by its key.
         for subject in subjects.iter().filter(|subject| step == 1 && subject.name.starts_with("fixed")) {
-            let reported = world.events("Service", &subject.name);
             for row in &subject.rows {
                 // A vSwitch is looked at only when the load balancer is made, which is no failure.
                 let how = if row.key == "vswitch-id" { "LoadBalancerSettings" } else { "SyncLoadBalancerFailed" };
@@ -233,7 +232,8 @@ async fn try_all(kind: Kind) -> String {
                         && message.contains(&row.key)
                         && message.contains(&text(&row.given[1]))
                 };
-                assert!(reported.iter().any(tells), "{}: {reported:?}", row.key);
+                let reported = || world.events("Service", &subject.name).iter().any(tells);
+                world.until(&format!("{} is reported", row.key), |_| reported()).await;
             }
         }
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();

@@ -113,8 +113,8 @@ async fn each_object_out_of_sync_is_shown_with_the_failed_call_its_remedy_and_th
     };
     let both = |text: &str| named(text, "service", "default/web", "307") && named(text, "node", "node-1", "102");
     ccm.until_page("/metrics", |_, text| both(text)).await;
-    let event = world.events("Service", "web").into_iter().find(|(_, reason, _)| reason == "SyncLoadBalancerFailed");
-    let (said, told) = (web["message"].as_str().unwrap(), event.unwrap().2);
+    let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
+    let said = web["message"].as_str().unwrap();
     let before = |text: &str| text.split(", request ").next().unwrap_or_default().to_owned();
     assert_eq!(before(said), before(&told), "in the words of the event");
 
