@@ -129,6 +129,7 @@ impl Creations {
 
     /// Some lists were read anew. One that lacks what was made is stale, and may lack more.
     pub(super) fn listed(&mut self, shown: &Inventory) {
+        self.expire();
         let Some(listeners) = &shown.listeners else { return };
         let lacks = |((id, listener), at): (&(String, String), &Instant)| {
             *id == shown.load_balancer && is_recent(*at) && !listeners.contains(listener)
@@ -173,12 +174,10 @@ impl Creations {
         let now = Instant::now();
         let listeners = |inventory: &Inventory| inventory.listeners.clone().unwrap_or_default();
         let (listeners_before, listeners) = (listeners(before), listeners(after));
-        self.load_balancer.take_if(|(_, at)| !is_recent(*at));
-        self.listeners
-            .retain(|(id, listener), at| is_recent(*at) && *id == after.load_balancer && listeners.contains(listener));
-        self.groups.retain(|(group, at)| {
-            is_recent(*at) && group.load_balancer == after.load_balancer && after.groups.contains_key(&group.id)
-        });
+        self.expire();
+        self.listeners.retain(|(id, listener), _| *id == after.load_balancer && listeners.contains(listener));
+        self.groups
+            .retain(|(group, _)| group.load_balancer == after.load_balancer && after.groups.contains_key(&group.id));
         if before.load_balancer.is_empty() && !after.load_balancer.is_empty() {
             self.load_balancer = Some((after.load_balancer.clone(), now));
         }
@@ -196,10 +195,18 @@ impl Creations {
                 self.groups.push((MadeGroup { load_balancer, id: id.clone(), name: name.clone() }, now));
             }
         }
+        self.groups.shrink_to_fit();
         if in_doubt {
             self.in_doubt = Doubt::new();
         }
         self.uncertain.extend(uncertain.iter().filter_map(|it| Some((it.makes()?.to_owned(), now))));
+    }
+
+    /// Drops what every list shows by now.
+    fn expire(&mut self) {
+        self.load_balancer.take_if(|(_, at)| !is_recent(*at));
+        self.listeners.retain(|_, at| is_recent(*at));
+        self.groups.retain(|(_, at)| is_recent(*at));
     }
 
     /// Whether the load balancer has to be read whole now.

@@ -206,11 +206,17 @@ impl<P: Product> Engine<P> {
         }
         let result = result.unwrap_or_else(|halt| halt.result());
         // The event is due then, if the fault lasts.
-        let quiet = report.map(|report| report.quiet_for).filter(|left| !left.is_zero());
+        let quiet = report.as_ref().map(|report| report.quiet_for).filter(|left| !left.is_zero());
         let again = again.filter(|_| !matches!(result, ReconcileResult::Failed(_)));
         let result =
             [quiet, again, case.state.second_sighting()].into_iter().flatten().fold(result, ReconcileResult::within);
-        states.replace(&case.service.key.clone(), case.state);
+        let key = case.service.key.clone();
+        if case.state.is_blank() && report.is_none() {
+            // A large cluster has thousands of Services of the other product.
+            states.drop(&key);
+        } else {
+            states.replace(&key, case.state);
+        }
         result
     }
 

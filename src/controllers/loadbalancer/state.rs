@@ -33,6 +33,8 @@ pub(super) const LOAD_BALANCER_WITHHELD: &str = "LoadBalancerHeldBack";
 
 /// Reason of the event and alarm about server groups that exist although a list lacks them, and are not created again.
 pub(super) const GROUPS_WITHHELD: &str = "ServerGroupsHeldBack";
+/// Reason of the event about a Service that asks for a load balancer and has no controller.
+pub(super) const NOT_HANDLED: &str = "ServiceNotHandled";
 
 /// In how many Services a server is looked for: with most policies any one of them has every node that can be a backend.
 const SOME: usize = 100;
@@ -246,6 +248,12 @@ impl<M: CloudModel> ServiceState<M> {
     pub(super) fn release(&mut self) {
         let in_flight = InFlight { released: true, changed_at: self.in_flight.changed_at, ..InFlight::default() };
         *self = Self { in_flight, ..Self::new(&self.uid) };
+    }
+
+    /// Whether a new state would say the same: the Service asks for no load balancer of this product, and had none.
+    pub(super) fn is_blank(&self) -> bool {
+        let Self { in_flight, told, .. } = self;
+        !in_flight.may_own && !in_flight.released && told.withheld.is_empty() && told.succession.is_empty()
     }
 
     /// Stores the current Service. Returns the reason of the event about what its user changed, if anything.
