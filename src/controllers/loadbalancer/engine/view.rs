@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Engine;
 use crate::controllers::loadbalancer::prepare::Case;
 use crate::controllers::loadbalancer::product::Product;
-use crate::controllers::loadbalancer::state::{NOT_HANDLED, ServiceState, is_news};
+use crate::controllers::loadbalancer::state::{NOT_HANDLED, is_news};
 use crate::controllers::loadbalancer::{NAME, settings_of};
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::loadbalancer::handling::{Handling, LoadBalancerKind, unhandled};
@@ -43,8 +43,9 @@ impl<P: Product> Engine<P> {
             self.reporter.changed(&service, reason);
         }
         self.tell_of_succession(&service, &settings, &mut state.told.succession);
-        self.tell_of_neglect(&service, &settings, (handling, &mut state));
-        Some(Case { service, settings: Arc::new(settings), handling, state, problems: Vec::new() })
+        let mut case = Case { service, settings: Arc::new(settings), handling, state, problems: Vec::new() };
+        self.tell_of_neglect(&mut case);
+        Some(case)
     }
 
     /// Says what happens to a load balancer that one of the other kind replaces.
@@ -57,17 +58,12 @@ impl<P: Product> Engine<P> {
 
     /// Reports why no controller handles a Service that asks for a load balancer of this program. One controller reports it:
     /// that of classic load balancers, where it runs.
-    fn tell_of_neglect(
-        &self,
-        service: &ServiceView,
-        settings: &ServiceSettings,
-        (handling, state): (Handling, &mut ServiceState<P::Model>),
-    ) {
+    fn tell_of_neglect(&self, case: &mut Case<P::Model>) {
+        let (service, settings) = (&case.service, &case.settings);
         let is_first = P::KIND == LoadBalancerKind::Clb || !settings.controllers.contains(&NAME);
-        let is_left = handling == Handling::Ignore && P::KIND.handed_over(service, settings).is_none();
+        let is_left = case.handling == Handling::Ignore && P::KIND.handed_over(service, settings).is_none();
         let why = unhandled(service, settings).filter(|_| is_first && is_left);
         let text = why.map(|why| format!("No controller handles this Service: {why}"));
-        state.withhold(NOT_HANDLED, text.as_deref());
-        self.reporter.withheld(service, NOT_HANDLED, text.as_deref());
+        self.withhold(case, NOT_HANDLED, text.as_deref());
     }
 }
