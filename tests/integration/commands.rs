@@ -226,7 +226,7 @@ async fn version_prints_what_the_program_was_built_from_and_for() {
     assert_eq!(lines[0].1, concat!("alicloud-ccm ", env!("CARGO_PKG_VERSION")));
     let compiler = std::process::Command::new("rustc").args(["--print", "host-tuple"]).output().unwrap();
     assert_eq!(lines[3].1, out(&compiler).trim(), "the target of the tests is the machine that they run on");
-    assert_eq!(lines[4].1, "traces", "tests have every feature");
+    assert_eq!(lines[4].1, "traces under-test", "tests have every feature");
 }
 
 #[tokio::test]
