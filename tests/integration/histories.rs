@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use alicloud_ccm::plan::clb::annotations::Name as ClbName;
+use alicloud_ccm::plan::loadbalancer::ownership::{FINALIZER, NLB_FINALIZER};
 use alicloud_ccm::plan::nlb::annotations::Name as NlbName;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -368,6 +369,14 @@ impl Place {
         self.testbed.cluster.set_latency(Duration::from_millis(2));
     }
 
+    /// Another client writes the metadata of a Service that stays.
+    fn meddle(&self, name: &str, metadata: &Value) {
+        let is_there = self.testbed.cluster.get("Service", "default", name);
+        if is_there.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null()) {
+            self.testbed.cluster.patch("Service", "default", name, &json!({"metadata": metadata})).unwrap();
+        }
+    }
+
     async fn step(&mut self, seed: u64, Step { pause, deed }: &Step) {
         match pause {
             Pause::Settle => self.settle().await,
@@ -375,13 +384,8 @@ impl Place {
         }
         match deed {
             Deed::Change(patch) => self.want(patch),
-            Deed::Strip(name) => {
-                let bare = json!({"metadata": {"finalizers": null, "labels": null}});
-                let is_there = self.testbed.cluster.get("Service", "default", name);
-                if is_there.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null()) {
-                    self.testbed.cluster.patch("Service", "default", name, &bare).unwrap();
-                }
-            }
+            Deed::Strip(name) => self.meddle(name, &json!({"finalizers": null, "labels": null})),
+            Deed::PutBack(name) => self.meddle(name, &json!({"finalizers": [FINALIZER, NLB_FINALIZER]})),
             Deed::Kill => {
                 self.watcher.disturb_until(Instant::now());
                 self.start();

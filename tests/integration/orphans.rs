@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use alicloud_ccm::alibaba::actions;
+use alicloud_ccm::plan::loadbalancer::ownership::{FINALIZER, NLB_FINALIZER};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sim::cloud::PrivateZone;
@@ -170,6 +171,30 @@ async fn a_service_keeps_its_load_balancer_through_a_restore_and_loses_it_with_i
         strip(testbed);
         testbed.cluster.patch("Service", "default", "web", &json!({"spec": {"type": "ClusterIP"}})).unwrap();
         world.until("it is gone", |testbed| kind.count(testbed) == 0 && kind.groups(testbed).is_empty()).await;
+        assert!(ccm.stop().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_finalizer_that_another_client_puts_back_is_removed_again_so_that_the_service_can_be_deleted() {
+    for kind in Kind::BOTH {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        let world = World::of(testbed, EVERY, &format!("{HASTE}{MORE}"));
+        let testbed = &world.testbed;
+        kind.expose(testbed, "web", &[80], &[1]);
+        let ccm = world.start();
+        world.until("it is served", |_| kind.published(&world.service("web")).is_some()).await;
+        testbed.cluster.patch("Service", "default", "web", &json!({"spec": {"type": "ClusterIP"}})).unwrap();
+        let is_released = || world.service("web")["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+        world.until("it is released", |_| is_released()).await;
+        for _ in 0..2 {
+            let finalizers = json!({"metadata": {"finalizers": [FINALIZER, NLB_FINALIZER]}});
+            testbed.cluster.patch("Service", "default", "web", &finalizers).unwrap();
+            world.until("it is released again", |_| is_released()).await;
+        }
+        testbed.cluster.delete("Service", "default", "web").unwrap();
+        world.until("it is gone", |testbed| testbed.cluster.get("Service", "default", "web").is_none()).await;
         assert!(ccm.stop().await.success());
     }
 }

@@ -144,7 +144,7 @@ impl<P: Product> Engine<P> {
     }
 
     async fn ensure(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
-        (case.state.in_flight.released, case.state.in_flight.superseded_since) = (false, None);
+        (case.state.in_flight.released, case.state.in_flight.superseded_since) = (None, None);
         if let Some(failures) = case.state.in_flight.queued.as_ref().filter(|_| case.state.in_flight.tickets.are_away())
         {
             return Err(Halt::Execution(failures.clone()));

@@ -43,6 +43,9 @@ const SOME: usize = 100;
 /// without a load balancer is removed, since one may just have been created.
 pub(super) const SECOND_SIGHTING: Duration = Duration::from_secs(10);
 
+/// For so long the watch may show a Service with the finalizer that was removed. Later, another client has put it back.
+const WATCH_LAG: Duration = Duration::from_secs(5);
+
 /// Network interfaces of directly attached pods: by address, the uid of the pod that had it when it was looked up, as a
 /// number, and the interface.
 pub(super) type Interfaces = BTreeMap<IpAddr, (u64, String)>;
@@ -96,8 +99,8 @@ pub(super) struct InFlight {
     pub(super) superseded_since: Option<Instant>,
     /// Which load balancer a new one replaces.
     pub(super) replacement: Replacement,
-    /// Whether everything of the Service was removed: the watch may still show an older version of it.
-    pub(super) released: bool,
+    /// When everything of the Service was removed.
+    pub(super) released: Option<Instant>,
     /// Whether the user edited a setting that the official controller ignored, and the label is still there.
     pub(super) restated: bool,
     /// The creation of the load balancer, if it waits for its turn: nothing is looked up before.
@@ -106,6 +109,13 @@ pub(super) struct InFlight {
     pub(super) tickets: Tickets,
     /// Steps of reconciles that ended with a pending job; an event reports them after the job.
     pub(super) started: Vec<String>,
+}
+
+impl InFlight {
+    /// How long the watch may still show the Service as it was before everything of it was removed.
+    pub(super) fn watch_lags(&self) -> Option<Duration> {
+        self.released.and_then(|at| WATCH_LAG.checked_sub(at.elapsed())).filter(|left| !left.is_zero())
+    }
 }
 
 /// A load balancer as it was observed, moved forward by what was done since.
@@ -246,14 +256,15 @@ impl<M: CloudModel> ServiceState<M> {
 
     /// Everything of the Service was removed, and so was its finalizer.
     pub(super) fn release(&mut self) {
-        let in_flight = InFlight { released: true, changed_at: self.in_flight.changed_at, ..InFlight::default() };
+        let in_flight =
+            InFlight { released: Some(Instant::now()), changed_at: self.in_flight.changed_at, ..InFlight::default() };
         *self = Self { in_flight, ..Self::new(&self.uid) };
     }
 
     /// Whether a new state would say the same: the Service asks for no load balancer of this product, and had none.
     pub(super) fn is_blank(&self) -> bool {
         let Self { in_flight, told, .. } = self;
-        !in_flight.may_own && !in_flight.released && told.withheld.is_empty() && told.succession.is_empty()
+        !in_flight.may_own && in_flight.watch_lags().is_none() && told.withheld.is_empty() && told.succession.is_empty()
     }
 
     /// Stores the current Service. Returns the reason of the event about what its user changed, if anything.

@@ -176,7 +176,7 @@ impl Generator {
             let made = self.service(number);
             return Deed::Change(self.want(json!({"services": {name: made}})));
         }
-        let change = match self.dice.below(24) {
+        let change = match self.dice.below(25) {
             0..8 => self.annotation(&service),
             8 | 9 => self.kind(&service),
             10 => json!({"policy": if service["policy"] == "Local" { Value::Null } else { "Local".into() }}),
@@ -193,6 +193,7 @@ impl Generator {
             19 => self.readiness(&service),
             20 => Value::Null,
             21 => return Deed::Strip(name),
+            22 => return Deed::PutBack(name),
             _ => return self.surroundings(),
         };
         Deed::Change(self.want(json!({"services": {name: change}})))

@@ -39,6 +39,8 @@ pub(crate) enum Deed {
     Change(Value),
     /// Another client drops our finalizers and labels of this Service.
     Strip(String),
+    /// Another client puts the finalizers of both products on this Service, as one does that writes an older version of it.
+    PutBack(String),
     /// The process dies and a new one starts.
     Kill,
     /// From now on such a share of all requests fails, in percent.
@@ -173,7 +175,7 @@ impl Life {
                 Deed::Faults(_) => is_faulty = true,
                 Deed::Calm => is_faulty = false,
                 Deed::Lies(_) => return true,
-                Deed::Kill | Deed::Change(_) | Deed::Strip(_) => {}
+                Deed::Kill | Deed::Change(_) | Deed::Strip(_) | Deed::PutBack(_) => {}
             }
             is_faulty && step.deed == Deed::Kill
         })

@@ -13,8 +13,8 @@ use crate::controllers::workqueue::ReconcileResult;
 impl<P: Product> Engine<P> {
     /// Removes what was created for the Service, then the finalizer.
     pub(super) async fn remove(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
-        if case.state.in_flight.released {
-            return Ok(ReconcileResult::Done);
+        if let Some(left) = case.state.in_flight.watch_lags() {
+            return Ok(ReconcileResult::RequeueAfter(left));
         }
         self.leave_former(case).await?;
         let wanted = self.preparer.wanted(case).await?;
