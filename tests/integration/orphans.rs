@@ -12,7 +12,7 @@ use sim::cluster::{Endpoint, Version};
 use sim::testbed::Testbed;
 
 use crate::changes_of_mind::{restore, strip};
-use crate::harness::{EVERY, HASTE, World, is_ready};
+use crate::harness::{Ccm, EVERY, HASTE, World, is_ready};
 use crate::kinds::{Kind, annotate};
 
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
@@ -32,6 +32,17 @@ fn expose(testbed: &Testbed, name: &str, class: Option<&str>, annotations: &[(&s
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
     testbed.cluster.create(service).unwrap();
     testbed.cluster.set_endpoints("default", name, &[Endpoint::ready([10, 98, 2, 10].into(), "node-2")]).unwrap();
+}
+
+/// A process that serves the Service `web` by this kind.
+async fn serving(kind: Kind) -> (World, Ccm) {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    testbed.join(1);
+    let world = World::of(testbed, EVERY, &format!("{HASTE}{MORE}"));
+    kind.expose(&world.testbed, "web", &[80], &[1]);
+    let ccm = world.start();
+    world.until("it is served", |_| kind.published(&world.service("web")).is_some()).await;
+    (world, ccm)
 }
 
 /// The actions by which something comes into being.
@@ -154,14 +165,9 @@ async fn gc_names_and_removes_what_a_service_that_vanished_left_on_a_load_balanc
 async fn a_service_keeps_its_load_balancer_through_a_restore_and_loses_it_with_its_type_although_both_drop_the_finalizer()
  {
     for kind in Kind::BOTH {
-        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
-        testbed.join(1);
-        let world = World::of(testbed, EVERY, &format!("{HASTE}{MORE}"));
+        let (world, ccm) = serving(kind).await;
         let testbed = &world.testbed;
-        kind.expose(testbed, "web", &[80], &[1]);
-        let ccm = world.start();
         let published = || kind.published(&world.service("web")).map(str::to_owned);
-        world.until("it is served", |_| published().is_some()).await;
         world.until_still(Duration::from_secs(1)).await;
         let before = published();
         restore(testbed, "web");
@@ -178,13 +184,8 @@ async fn a_service_keeps_its_load_balancer_through_a_restore_and_loses_it_with_i
 #[tokio::test(flavor = "multi_thread")]
 async fn a_finalizer_that_another_client_puts_back_is_removed_again_so_that_the_service_can_be_deleted() {
     for kind in Kind::BOTH {
-        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
-        testbed.join(1);
-        let world = World::of(testbed, EVERY, &format!("{HASTE}{MORE}"));
+        let (world, ccm) = serving(kind).await;
         let testbed = &world.testbed;
-        kind.expose(testbed, "web", &[80], &[1]);
-        let ccm = world.start();
-        world.until("it is served", |_| kind.published(&world.service("web")).is_some()).await;
         testbed.cluster.patch("Service", "default", "web", &json!({"spec": {"type": "ClusterIP"}})).unwrap();
         let is_released = || world.service("web")["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
         world.until("it is released", |_| is_released()).await;

@@ -99,7 +99,7 @@ pub(super) struct InFlight {
     pub(super) superseded_since: Option<Instant>,
     /// Which load balancer a new one replaces.
     pub(super) replacement: Replacement,
-    /// When everything of the Service was removed.
+    /// When everything of the Service was removed; `None` once it asks for a load balancer again.
     pub(super) released: Option<Instant>,
     /// Whether the user edited a setting that the official controller ignored, and the label is still there.
     pub(super) restated: bool,
@@ -113,7 +113,7 @@ pub(super) struct InFlight {
 
 impl InFlight {
     /// How long the watch may still show the Service as it was before everything of it was removed.
-    pub(super) fn watch_lags(&self) -> Option<Duration> {
+    pub(super) fn watch_may_lag_for(&self) -> Option<Duration> {
         self.released.and_then(|at| WATCH_LAG.checked_sub(at.elapsed())).filter(|left| !left.is_zero())
     }
 }
@@ -264,7 +264,10 @@ impl<M: CloudModel> ServiceState<M> {
     /// Whether a new state would say the same: the Service asks for no load balancer of this product, and had none.
     pub(super) fn is_blank(&self) -> bool {
         let Self { in_flight, told, .. } = self;
-        !in_flight.may_own && in_flight.watch_lags().is_none() && told.withheld.is_empty() && told.succession.is_empty()
+        !in_flight.may_own
+            && in_flight.watch_may_lag_for().is_none()
+            && told.withheld.is_empty()
+            && told.succession.is_empty()
     }
 
     /// Stores the current Service. Returns the reason of the event about what its user changed, if anything.

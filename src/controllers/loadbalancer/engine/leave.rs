@@ -13,7 +13,7 @@ use crate::controllers::workqueue::ReconcileResult;
 impl<P: Product> Engine<P> {
     /// Removes what was created for the Service, then the finalizer.
     pub(super) async fn remove(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
-        if let Some(left) = case.state.in_flight.watch_lags() {
+        if let Some(left) = case.state.in_flight.watch_may_lag_for() {
             return Ok(ReconcileResult::RequeueAfter(left));
         }
         self.leave_former(case).await?;

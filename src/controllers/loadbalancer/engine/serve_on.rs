@@ -33,7 +33,7 @@ impl<P: Product> Engine<P> {
     pub(super) async fn retire(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
         let since = *case.state.in_flight.superseded_since.get_or_insert_with(Instant::now);
         let left = case.settings.service.hand_over_grace.saturating_sub(since.elapsed());
-        if left.is_zero() || case.state.in_flight.watch_lags().is_some() {
+        if left.is_zero() || case.state.in_flight.watch_may_lag_for().is_some() {
             case.service = Arc::new(P::KIND.superseded(&case.service));
             return self.remove(case).await;
         }

@@ -31,7 +31,7 @@ impl<P: Product> Engine<P> {
         };
         let service = self.writer.newest(service);
         let mut state = states.read(key, &service.uid);
-        state.in_flight.may_own |= state.in_flight.watch_lags().is_none() && P::KIND.may_be_left(&service);
+        state.in_flight.may_own |= state.in_flight.watch_may_lag_for().is_none() && P::KIND.may_be_left(&service);
         let handling = match state.in_flight.may_own {
             true => P::KIND.handling_of_owner(&service, &settings),
             false => P::KIND.handling(&service, &settings),
