@@ -11,6 +11,7 @@ use tracing::{error, info, warn};
 
 use self::observe::{LISTS_CATCH_UP, ZoneReader, ZoneState, ZoneTrouble};
 pub use self::orphans::orphans;
+use self::own_writes::OwnWrites;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::reporter::{OutOfSync, Reporter, regarding, state, trouble, trouble_of};
 use super::{Clients, Context, Previewed};
@@ -23,17 +24,19 @@ use crate::fence::WRITE_TIME;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::pvtz::desire::WantedRecords;
 use crate::plan::pvtz::diff::{CONFIRM, RecordPlan, RecordRules, RecordStep, Sightings, diff};
-use crate::plan::pvtz::{ZoneRecord, mark};
+use crate::plan::pvtz::{RecordContent, ZoneRecord, mark};
 use crate::plan::{LineKind, PlanLine};
 use crate::telemetry::activity;
 use crate::telemetry::alarms::{ObjectTrouble, named};
 
 mod observe;
 mod orphans;
+mod own_writes;
 
 /// Its name in the configuration, in logs and in metrics.
 pub const NAME: &str = "pvtz";
-/// Writes of one reconcile: what changed meanwhile waits no longer than these take.
+/// Writes that succeed in one reconcile: what changed meanwhile waits no longer than these take. Those that fail do not count, so
+/// that they hold up no other.
 const MOST_WRITES: usize = 100;
 
 /// Runs until `context.stop` is cancelled.
@@ -52,8 +55,8 @@ pub async fn run(context: Context) {
     watches.nodes.store.add_to(&changes);
     let (config, fence, stop) = (context.config.clone(), context.fence.clone(), context.stop.clone());
     let reporter = Reporter::new(&context, NAME, "pvtz-controller");
-    let (state, added, sighted) = (None, Vec::new(), Sightings::new());
-    let mut reconciler = PvtzReconciler { context, watches, reporter, state, added, sighted, started: Instant::now() };
+    let (state, own_writes, sighted, started) = (None, OwnWrites::default(), Sightings::new(), Instant::now());
+    let mut reconciler = PvtzReconciler { context, watches, reporter, state, own_writes, sighted, started };
     batch::drive(&mut reconciler, &mut changes, config, fence, stop).await;
     reconciler.lease_lost();
 }
@@ -140,8 +143,7 @@ struct PvtzReconciler {
     reporter: Reporter,
     /// `None` if the zone must be read whole.
     state: Option<ZoneState>,
-    /// Records that were added a short while ago, which a list may not show yet.
-    added: Vec<(ZoneRecord, Instant)>,
+    own_writes: OwnWrites,
     sighted: Sightings,
     started: Instant,
 }
@@ -202,6 +204,7 @@ impl BatchReconciler for PvtzReconciler {
         self.reporter.end_alarms();
         // Another process may write from now on.
         self.state = None;
+        self.own_writes = OwnWrites::default();
     }
 }
 
@@ -224,13 +227,7 @@ impl PvtzReconciler {
         let remembered = diff(&wanted, &state.records, &rules, &mut self.sighted.clone(), now);
         let is_certain = is_fresh && state.is_whole || remembered.is_empty() && state.unsure.is_empty();
         let unread = if is_certain { BTreeSet::new() } else { reader.refresh(state, &remembered).await? };
-        self.added.retain(|(_, at)| at.elapsed() < LISTS_CATCH_UP);
-        for (record, _) in &self.added {
-            if !state.records.iter().any(|shown| shown.id == record.id) {
-                state.records.push(record.clone());
-            }
-        }
-        state.records.sort_by(|a, b| a.id.cmp(&b.id));
+        self.own_writes.lay_over(state);
         let mut plan = diff(&wanted, &state.records, &rules, &mut self.sighted, now);
         let is_read = |step: &RecordStep| !unread.contains(&step.content().name);
         let later = plan.steps.iter().filter(|step| !is_read(step)).map(RecordStep::owner).collect();
@@ -289,8 +286,8 @@ impl PvtzReconciler {
         result: &mut BatchResult,
         out_of_sync: &mut OutOfSync,
     ) {
-        let mut stopped = BTreeMap::<&str, Fault>::new();
-        for step in steps.iter().take(MOST_WRITES) {
+        let (mut stopped, mut written) = (BTreeMap::<&str, Fault>::new(), 0);
+        for step in steps {
             let action = match step {
                 RecordStep::Add(_) => "add",
                 RecordStep::Update { .. } => "update",
@@ -301,8 +298,15 @@ impl PvtzReconciler {
                 out_of_sync.insert(step.owner().to_string(), failed(step, fault));
                 continue;
             }
+            if written == MOST_WRITES {
+                result.requeue.insert(step.owner(), Duration::ZERO);
+                continue;
+            }
             match activity::step(&step.to_string(), self.write(step, rules)).await {
-                Ok(()) => info!(owner = %step.owner(), %step, "done"),
+                Ok(()) => {
+                    info!(owner = %step.owner(), %step, "done");
+                    written += 1;
+                }
                 Err(fault) => {
                     warn!(code = "ACCM0601", owner = %step.owner(), %step, %fault, "failed; the controller retries it");
                     out_of_sync.insert(step.owner().to_string(), failed(step, &fault));
@@ -310,44 +314,42 @@ impl PvtzReconciler {
                     if let Some(state) = &mut self.state {
                         state.unsure.insert(step.content().name.clone(), (step.owner(), Instant::now()));
                     }
-                    self.added.retain(|(record, _)| record.name != step.content().name);
+                    self.own_writes.forget(&step.content().name);
                     if !concerns_one(fault.kind) {
                         stopped.insert(action, fault);
                     }
                 }
             }
         }
-        for step in steps.iter().skip(MOST_WRITES) {
-            result.requeue.insert(step.owner(), Duration::ZERO);
-        }
     }
 
     async fn write(&mut self, step: &RecordStep, rules: &RecordRules) -> Result<(), Fault> {
         let Context { cloud, fence, .. } = &self.context;
         let permit = fence.permit(WRITE_TIME)?;
-        let Some(ZoneState { zone, records, .. }) = &mut self.state else { return Ok(()) };
-        match step {
+        let Some(state) = &mut self.state else { return Ok(()) };
+        let zone = &state.zone;
+        let says = |id: String, content: &RecordContent| ZoneRecord {
+            id,
+            name: content.name.clone(),
+            kind: content.kind.as_str().to_owned(),
+            value: content.value_in(&zone.name),
+            ttl: rules.ttl,
+            remark: rules.remark.clone(),
+        };
+        let (record, is_there) = match step {
             RecordStep::Add(content) => {
-                let id = cloud.pvtz.add_record(&permit, &zone.id, content, rules).await?;
-                let (name, kind, value) =
-                    (content.name.clone(), content.kind.as_str().to_owned(), content.value_in(&zone.name));
-                let record = ZoneRecord { id, name, kind, value, ttl: rules.ttl, remark: rules.remark.clone() };
-                self.added.push((record.clone(), Instant::now()));
-                records.push(record);
+                (says(cloud.pvtz.add_record(&permit, &zone.id, content, rules).await?, content), true)
             }
             RecordStep::Update { id, after, .. } => {
                 cloud.pvtz.update_record(&permit, id, after, rules).await?;
-                let added = self.added.iter_mut().map(|(record, _)| record);
-                for record in records.iter_mut().chain(added).filter(|record| record.id == *id) {
-                    (record.value, record.ttl) = (after.value_in(&zone.name), rules.ttl);
-                }
+                (says(id.clone(), after), true)
             }
-            RecordStep::Delete { id, .. } => {
+            RecordStep::Delete { id, content } => {
                 cloud.pvtz.delete_record(&permit, id).await?;
-                records.retain(|record| record.id != *id);
-                self.added.retain(|(record, _)| record.id != *id);
+                (says(id.clone(), content), false)
             }
-        }
+        };
+        self.own_writes.note(state, record, is_there);
         Ok(())
     }
 }

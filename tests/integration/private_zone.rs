@@ -345,6 +345,86 @@ async fn an_action_that_is_refused_keeps_no_other_from_its_work() {
     finish(&world, ccm).await;
 }
 
+/// As many Services as one reconcile cannot write.
+fn expose_many(testbed: &Testbed) -> String {
+    for number in 0..120 {
+        plain(testbed, &format!("web-{number:03}"), &format!("10.96.8.{number}"));
+    }
+    "web-119".to_owned()
+}
+
+#[tokio::test]
+async fn an_action_that_is_denied_is_told_at_every_service_and_retried_with_a_growing_pause() {
+    let world = world().await;
+    world.testbed.cloud.faults().always("AddZoneRecord", Fault::code("Forbidden.RAM"));
+    let last = expose_many(&world.testbed);
+    let ccm = world.start();
+    world.until_event("Service", &last, "SyncPrivateZoneFailed").await;
+    let calls = world.take_calls();
+    assert!(calls["AddZoneRecord"] <= 10, "{calls:?}");
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn a_record_is_removed_although_no_other_can_be_written() {
+    for code in ["QuotaExceeded.Record", "InvalidParameter"] {
+        let world = world().await;
+        plain(&world.testbed, "old", "10.96.7.1");
+        let ccm = world.start();
+        until(&world, &["old.default.svc A 10.96.7.1"]).await;
+        world.testbed.cloud.faults().always("AddZoneRecord", Fault::code(code));
+        expose_many(&world.testbed);
+        world.until("records are refused", |testbed| testbed.cloud.count("AddZoneRecord") > 1).await;
+        world.testbed.cluster.delete("Service", "default", "old").unwrap();
+        until(&world, &[]).await;
+        finish(&world, ccm).await;
+    }
+}
+
+#[tokio::test]
+async fn a_zone_that_is_replaced_in_the_configuration_keeps_its_records_and_the_other_one_gets_them() {
+    let world = world().await;
+    let other = PrivateZone::new("other.play", "vpc-play");
+    world.testbed.cloud.edit(|account| account.private_zones.insert("zone-2".into(), other));
+    headless(&world.testbed, "db", &[11]);
+    let ccm = world.start();
+    let first = ["_web._tcp.db.default.svc SRV 0 100 8080 db.default.svc.cluster.play", "db.default.svc A 10.98.1.11"];
+    until(&world, &first).await;
+    world.edit(|text| text.replace("zone_name = \"cluster.play\"", "zone_id = \"zone-2\""));
+    let second = ["_web._tcp.db.default.svc SRV 0 100 8080 db.default.svc.other.play", "db.default.svc A 10.98.1.11"];
+    let written = |testbed: &Testbed| {
+        let mut lines = testbed.cloud.look(|account| account.private_zones["zone-2"].lines());
+        lines.retain(|line| !line.contains("kubernetes.default.svc"));
+        lines
+    };
+    world.until("the other zone has the records", |testbed| written(testbed) == second).await;
+    world.until_quiet(QUIET).await;
+    assert_eq!(lines(&world.testbed), first);
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn an_endpoint_that_comes_back_has_its_record_although_a_list_still_shows_the_one_that_was_removed() {
+    let world = world().await;
+    headless(&world.testbed, "db", &[11, 12]);
+    let ccm = world.start();
+    world.until("the records are there", |testbed| lines(testbed).len() == 3).await;
+    // A removal, then an update.
+    for (away, back) in [(&[11][..], &[11, 12][..]), (&[11, 13], &[11, 12])] {
+        let holds =
+            |host: u8| move |testbed: &Testbed| lines(testbed).contains(&format!("db.default.svc A 10.98.1.{host}"));
+        point_at(&world.testbed, "db", away);
+        world.until("the record goes", |testbed| !holds(12)(testbed)).await;
+        world.until_quiet(QUIET).await;
+        world.testbed.cloud.faults().script("DescribeZoneRecords", Fault::Stale(1));
+        point_at(&world.testbed, "db", back);
+        world.until("the record is back", holds(12)).await;
+        world.until("the other one is gone", |testbed| !holds(13)(testbed)).await;
+        world.until_quiet(QUIET).await;
+    }
+    finish(&world, ccm).await;
+}
+
 #[tokio::test]
 async fn of_a_large_zone_only_the_names_that_change_are_read() {
     let world = world().await;
