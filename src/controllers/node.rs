@@ -99,14 +99,15 @@ impl BatchReconciler for NodeReconciler {
     fn is_relevant(&mut self, key: &ObjectKey) -> bool {
         let Some(view) = self.nodes.get(key) else {
             self.known.remove(&key.name);
-            return false;
+            return self.remover.names(&key.name);
         };
         if self.is_known(&view) {
             // Shared with the store, so that it is held once.
             self.known.insert(key.name.clone(), view);
             return false;
         }
-        !matches!(node::classify(&view), NodeClass::Excluded(why) if why != Exclusion::LingjunWorker)
+        let is_managed = !matches!(node::classify(&view), NodeClass::Excluded(why) if why != Exclusion::LingjunWorker);
+        is_managed || self.remover.names(&key.name)
     }
 
     async fn reconcile(&mut self, scope: BatchScope) -> BatchResult {
@@ -171,7 +172,7 @@ impl NodeReconciler {
     fn forget_missing(&mut self, all: &[Arc<NodeView>]) {
         let names: BTreeSet<&str> = all.iter().map(|view| view.name.as_str()).collect();
         self.known.retain(|name, _| names.contains(&**name));
-        self.remover.retain(all, &names);
+        self.remover.retain(all);
         let new: BTreeSet<&str> =
             all.iter().filter(|view| is_uninitialized(view)).map(|view| view.uid.as_str()).collect();
         self.check_memory.retain(|uid| new.contains(uid));

@@ -292,6 +292,15 @@ async fn removed_up_to_a_limit() {
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert_eq!(world.testbed.cluster.list("Node").len(), 3);
     assert!(!world.node("node-5").is_null());
+
+    // One that is no longer managed, and one that a person deletes, are withheld no longer.
+    let left: Vec<String> =
+        (1..=4).map(|number| format!("node-{number}")).filter(|it| !world.node(it).is_null()).collect();
+    let excluded = json!({"metadata": {"labels": {"service.alibabacloud.com/exclude-node": "true"}}});
+    world.testbed.cluster.patch("Node", "", &left[0], &excluded).unwrap();
+    ccm.until_page("/metrics", |_, text| text.contains("alicloud_ccm_held_back{controller=\"node\"} 1")).await;
+    world.testbed.cluster.delete("Node", "", &left[1]).unwrap();
+    ccm.until_page("/metrics", |_, text| text.contains("alicloud_ccm_held_back{controller=\"node\"} 0")).await;
     finish(&world, ccm).await;
 }
 

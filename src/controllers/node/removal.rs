@@ -89,11 +89,20 @@ impl NodeRemover {
         Self { ledger: RemovalLedger::default(), started: Instant::now(), seen: BTreeMap::new() }
     }
 
-    /// Forgets nodes that the API server no longer shows.
-    pub(super) fn retain(&mut self, all: &[Arc<NodeView>], names: &BTreeSet<&str>) {
-        let uids: BTreeSet<&str> = all.iter().map(|view| view.uid.as_str()).collect();
+    /// Forgets nodes that the API server no longer shows, or that this program no longer manages.
+    pub(super) fn retain(&mut self, all: &[Arc<NodeView>]) {
+        let managed = || all.iter().filter(|view| !matches!(classify(view), NodeClass::Excluded(_)));
+        let uids: BTreeSet<&str> = managed().map(|view| view.uid.as_str()).collect();
+        let names: BTreeSet<&str> = managed().map(|view| view.name.as_str()).collect();
         self.ledger.retain(|uid| uids.contains(uid));
         self.seen.retain(|name, _| names.contains(name.as_str()));
+    }
+
+    /// Whether an alarm speaks of this node.
+    pub(super) fn names(&self, node: &str) -> bool {
+        self.seen.get(node).is_some_and(|LastSeen { unproven, withheld, stays, .. }| {
+            unproven.is_some() || withheld.is_some() || stays.is_some()
+        })
     }
 
     /// Takes note of nodes whose instance exists, and whether in the cluster's VPC.
