@@ -32,7 +32,7 @@ use crate::plan::route::entry::{RouteEntry, RouteItem};
 use crate::plan::route::mark::RouteCluster;
 use crate::plan::route::table_cache::{RECHECK_AFTER, RouteTableCache};
 use crate::plan::route::{
-    self, CONFIRM, OwnerEvidence, RouteMemory, RouteNode, RoutePlan, RouteRules, RouteStep, TableEntries,
+    self, CONFIRM, DeleteReason, OwnerEvidence, RouteMemory, RouteNode, RoutePlan, RouteRules, RouteStep, TableEntries,
     WithheldOrphan,
 };
 use crate::telemetry::alarms::{ObjectTrouble, SyncState, named};
@@ -402,6 +402,14 @@ impl RouteReconciler {
         }
         for step in &plan.over_limit {
             warn!(code = "ACCM0206", %step, "withheld");
+            if let RouteStep::Delete { node, reason, .. } = step
+                && !matches!(reason, DeleteReason::Orphaned)
+            {
+                let text = format!(
+                    "the entry of another instance has to go first, and route.removal_limit withholds that: {step}"
+                );
+                run.out_of_sync.entry(node.clone()).or_insert(trouble("CreateRouteFailed", text));
+            }
         }
         let text = format!(
             "{} route entries are due to be removed, more than route.removal_limit allows within route.period; the \

@@ -47,6 +47,7 @@ async fn routes() {
         ipv6_entries(),
         a_pod_network_that_makes_routes_itself_is_told(),
         a_full_table_is_used_as_soon_as_one_entry_is_gone(),
+        a_node_whose_route_waits_for_the_removal_limit_is_told(),
     );
 }
 
@@ -130,6 +131,25 @@ async fn an_entry_that_leads_to_the_wrong_place_is_replaced() {
         world.until(&format!("{node} is ready"), |_| is_ready(&world.node(&node))).await;
     }
     assert_eq!(entries(&world.testbed, ROUTE_TABLE), [entry(1), entry(2)]);
+    finish(&world, ccm).await;
+}
+
+async fn a_node_whose_route_waits_for_the_removal_limit_is_told() {
+    let world = World::new(ALL, HASTE).await;
+    world.testbed.cloud.edit(|cloud| {
+        let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
+        table.entries.insert("10.98.1.0/24".into(), RouteEntry::to_instance("rte-one", "i-released"));
+        table.entries.insert("10.98.2.0/24".into(), RouteEntry::to_instance("rte-two", "i-released"));
+    });
+    for number in [1, 2] {
+        world.testbed.join(number);
+    }
+    let ccm = start(&world, &["--set", "route.removal_limit=1", "--set", "route.period=1h"]).await;
+    let waits = || {
+        let events = [1, 2].into_iter().flat_map(|number| world.events("Node", &format!("node-{number}")));
+        events.filter(|(_, reason, text)| reason == "CreateRouteFailed" && text.contains("route.removal_limit")).count()
+    };
+    world.until("one of them is told that its route waits", |_| waits() == 1).await;
     finish(&world, ccm).await;
 }
 
