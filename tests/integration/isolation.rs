@@ -249,6 +249,21 @@ fn a_slow_list_of_access_control_lists_delays_only_the_service_that_needs_its_ow
     });
 }
 
+#[test]
+fn an_account_that_is_slow_to_show_its_instances_delays_new_services_once_and_not_one_after_the_other() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        testbed.cloud.faults().always("DescribeInstances", Fault::HangBefore(Duration::from_secs(19)));
+        let names: Vec<String> = (0..20).map(|number| format!("web-{number}")).collect();
+        names.iter().for_each(|name| Kind::Clb.expose(&testbed, name, &[80], &[1]));
+        let _product = Product::start(&testbed, &["service"], "[leader_election]\nenabled = false\n");
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        let is_served = |name: &&String| address(&testbed.cluster.get("Service", "default", name).unwrap()).is_some();
+        assert_eq!(names.iter().filter(is_served).count(), names.len());
+    });
+}
+
 /// The official controller makes such a Service too; here the ranges are in force, since the other list is off.
 #[tokio::test(flavor = "multi_thread")]
 async fn source_ranges_beside_an_access_list_that_is_off_are_in_force_and_stop_nothing() {

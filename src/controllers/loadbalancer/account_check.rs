@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::alibaba::ecs::InstanceFilter;
 use crate::alibaba::{CloudClient, FaultKind};
@@ -32,18 +33,27 @@ enum Account {
     Unknown(String),
 }
 
-/// Asks the account to prove itself. Remembers only that it did, until other credentials are configured.
+/// What the account answered last.
+#[derive(Debug)]
+struct Answer {
+    account: Account,
+    /// The version of the credentials.
+    credentials: u64,
+    at: Instant,
+}
+
+/// Asks the account to prove itself. That it did holds until other credentials are configured; any other answer holds for those
+/// that waited for it.
 #[derive(Debug)]
 pub(super) struct AccountCheck {
     cloud: CloudClient,
     location: Arc<CloudLocation>,
-    /// With which version of the credentials it did.
-    proven: Mutex<Option<u64>>,
+    answered: Mutex<Option<Answer>>,
 }
 
 impl AccountCheck {
     pub(super) fn new(cloud: CloudClient, location: Arc<CloudLocation>) -> Self {
-        Self { cloud, location, proven: Mutex::default() }
+        Self { cloud, location, answered: Mutex::default() }
     }
 
     /// Why no load balancer may be made for a Service now, which `had_one` before or not; `None` if it may.
@@ -76,12 +86,15 @@ impl AccountCheck {
     }
 
     async fn account(&self, nodes: &[Arc<NodeView>]) -> Account {
-        let Self { cloud, location, proven } = self;
-        // Held while asking, so that many Services ask once.
-        let mut proven = proven.lock().await;
+        let Self { cloud, location, answered } = self;
+        let since = Instant::now();
+        // Held while asking, so that many Services ask once: those that waited take the answer, whatever it is.
+        let mut answered = answered.lock().await;
         let credentials = cloud.credentials_version();
-        if *proven == Some(credentials) {
-            return Account::Ours;
+        let is_current =
+            |it: &&Answer| it.credentials == credentials && (it.account == Account::Ours || it.at >= since);
+        if let Some(known) = answered.as_ref().filter(is_current) {
+            return known.account.clone();
         }
         let instances: Vec<String> = nodes
             .iter()
@@ -95,15 +108,15 @@ impl AccountCheck {
         if asked == 0 {
             return Account::NoNodes;
         }
-        match cloud.ecs.describe_instances(&location.region, &InstanceFilter::Ids(instances)).await {
+        let shown = cloud.ecs.describe_instances(&location.region, &InstanceFilter::Ids(instances)).await;
+        let account = match shown {
             Ok(shown) if shown.is_empty() => Account::Stranger(asked),
-            Ok(_) => {
-                *proven = Some(credentials);
-                Account::Ours
-            }
+            Ok(_) => Account::Ours,
             Err(fault) if fault.kind == FaultKind::Denied => Account::Denied(fault.to_string()),
             Err(fault) => Account::Unknown(fault.to_string()),
-        }
+        };
+        *answered = Some(Answer { account: account.clone(), credentials, at: Instant::now() });
+        account
     }
 }
 

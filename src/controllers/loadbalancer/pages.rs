@@ -78,10 +78,11 @@ impl<T> Pages<Vec<T>> {
                 return None;
             }
             let began = Some(Instant::now());
-            let found = list().await.ok()?;
-            let until = Some(Instant::now() + ANSWERS_FOR);
-            *latest = Latest { began, until, ..Latest::none(found.len().div_ceil(PAGE)) };
-            found.into_iter().for_each(|item| latest.unused.entry(key_of(&item)).or_default().push(item));
+            let found = list().await;
+            let answers_for = if found.is_ok() { ANSWERS_FOR } else { NO_LIST_FOR };
+            let pages = found.as_ref().map_or(latest.pages, |found| found.len().div_ceil(PAGE));
+            *latest = Latest { began, until: Some(Instant::now() + answers_for), ..Latest::none(pages) };
+            found.into_iter().flatten().for_each(|item| latest.unused.entry(key_of(&item)).or_default().push(item));
         }
         latest.take(key, changed_at)
     }
@@ -122,6 +123,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::alibaba::FaultKind;
 
     #[tokio::test(start_paused = true)]
     async fn a_list_answers_for_a_minute_once_and_never_for_what_has_changed_since() {
@@ -166,6 +168,21 @@ mod tests {
         for number in 0..100_usize {
             let due = Some(DueTogether { count: &|| 100, changed_at: None });
             assert!(pages.of_ours(&number.to_string(), due, list, String::clone).await.is_some());
+        }
+        assert_eq!(lists.get(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_fails_is_not_made_again_for_each_that_waited_for_it() {
+        let (pages, lists) = (Pages::<Vec<String>>::default(), Cell::new(0));
+        let list = || async {
+            lists.set(lists.get() + 1);
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            Err(Fault::new("DescribeLoadBalancers", FaultKind::Transient, "no answer"))
+        };
+        for _ in 0..100 {
+            let due = Some(DueTogether { count: &|| 100, changed_at: None });
+            assert!(pages.of_ours("one", due, list, String::clone).await.is_none());
         }
         assert_eq!(lists.get(), 1);
     }
