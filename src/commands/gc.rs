@@ -6,13 +6,15 @@
 //! uid. A name alone proves nothing, and neither does the id alone, which another cluster can have: the uid of the cluster must be in the marks. What has
 //! the id alone is deleted only if a person names it; what another cluster made is never deleted.
 //!
-//! One look deletes nothing: with `--delete`, what is still an orphan at a second look is deleted.
+//! One look deletes nothing: with `--delete`, what is still an orphan at a second look is deleted. Where deletions take long, another
+//! look precedes the next one.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::time::Instant;
 
 use super::connect::connect;
 use super::{CommandError, CommandResult, Ended, print_findings, runtime};
@@ -23,6 +25,9 @@ use crate::controllers::orphan::{Leftover, Orphans};
 use crate::controllers::registry::CONTROLLERS;
 use crate::fence::fence;
 use crate::plan::provenance::{Provenance, Unclaimed};
+
+/// How long a look proves that something has no owner.
+const LOOK_LASTS: Duration = Duration::from_secs(10);
 
 /// What is to be deleted.
 #[derive(Debug)]
@@ -82,7 +87,18 @@ async fn collect(config: &Config, deletion: Option<&Deletion>) -> Result<Finding
     let (keeper, fence) = fence();
     // No controller writes to an orphan, so the leader need not be asked.
     keeper.lead_unbounded();
-    for orphan in found.choose(deletion).into_iter().filter(|orphan| chosen.contains(orphan)) {
+    let (mut ownerless, mut looked_at) = (found.choose(deletion), Instant::now());
+    for orphan in ownerless.clone().into_iter().filter(|orphan| chosen.contains(orphan)) {
+        // A deletion can take minutes, in which a Service may claim one of those that follow.
+        if looked_at.elapsed() >= LOOK_LASTS {
+            (ownerless, looked_at) = (look(&clients, config).await.choose(deletion), Instant::now());
+        }
+        if !ownerless.contains(&orphan) {
+            found.orphans.retain(|one| *one != orphan);
+            found.unproven.retain(|doubtful| doubtful.what != orphan);
+            found.problems.push(format!("{orphan}: another look did not show it without an owner; it is not deleted"));
+            continue;
+        }
         match orphan.delete(&clients.cloud, &fence).await {
             Ok(()) => {
                 found.orphans.retain(|one| *one != orphan);

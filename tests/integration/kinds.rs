@@ -149,6 +149,11 @@ impl Kind {
         if self == Self::Nlb { "nlb:CreateLoadBalancer" } else { "slb:CreateLoadBalancer" }
     }
 
+    /// The call that deletes a load balancer.
+    pub(crate) fn deletes(self) -> &'static str {
+        if self == Self::Nlb { "nlb:DeleteLoadBalancer" } else { "slb:DeleteLoadBalancer" }
+    }
+
     /// The call that makes a server group.
     pub(crate) fn creates_group(self) -> &'static str {
         if self == Self::Nlb { "CreateServerGroup" } else { "CreateVServerGroup" }

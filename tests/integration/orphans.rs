@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sim::cloud::PrivateZone;
 use sim::cluster::{Endpoint, Version};
+use sim::request_hold::Moment;
 use sim::testbed::Testbed;
 
 use crate::changes_of_mind::{restore, strip};
@@ -43,6 +44,13 @@ async fn serving(kind: Kind) -> (World, Ccm) {
     let ccm = world.start();
     world.until("it is served", |_| kind.published(&world.service("web")).is_some()).await;
     (world, ccm)
+}
+
+/// The ids of all load balancers.
+fn ids(testbed: &Testbed) -> Vec<String> {
+    testbed.cloud.look(|account| {
+        account.load_balancers.keys().chain(account.nlb.balancers.keys()).map(ToString::to_string).collect()
+    })
 }
 
 /// The actions by which something comes into being.
@@ -158,6 +166,45 @@ async fn gc_names_and_removes_what_a_service_that_vanished_left_on_a_load_balanc
         assert_eq!((kind.listeners(testbed), kind.groups(testbed).len()), (vec![81], 1), "{deleted}");
         let listed = String::from_utf8(world.run(&["gc"]).await.stdout).unwrap();
         assert!(!listed.contains("sgp-") && !listed.contains(&left), "{listed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gc_leaves_a_load_balancer_that_a_service_claims_while_another_one_is_deleted() {
+    for kind in Kind::BOTH {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        let world = World::of(testbed, EVERY, &format!("{HASTE}{MORE}"));
+        let testbed = &world.testbed;
+        let names = ["one", "two"];
+        names.iter().for_each(|name| kind.expose(testbed, name, &[80], &[1]));
+        let ccm = world.start();
+        let id = |name: &str| kind.published(&world.service(name)).map(str::to_owned);
+        world.until("both are served", |_| names.iter().all(|name| id(name).is_some())).await;
+        world.until_still(Duration::from_secs(1)).await;
+        assert!(ccm.stop().await.success());
+        for name in names {
+            testbed.cluster.patch("Service", "default", name, &json!({"metadata": {"finalizers": null}})).unwrap();
+            testbed.cluster.delete("Service", "default", name).unwrap();
+        }
+        let (gc, mut held) = (
+            world.run(&["gc", "--delete", "--after", "1"]),
+            testbed.cloud.faults().hold(kind.deletes(), 0, Moment::After),
+        );
+        let claim = async {
+            held.arrived().await;
+            let left = ids(testbed);
+            kind.expose(testbed, "heir", &[81], &[1]);
+            annotate(testbed, "heir", "id", &left[0]);
+            // A look proves for so long that something has no owner.
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            held.release();
+            left
+        };
+        let (output, left) = tokio::join!(gc, claim);
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        assert_eq!((left.len(), ids(testbed)), (1, left.clone()), "{text}");
+        assert!(text.contains("another look did not show it without an owner"), "{text}");
     }
 }
 
