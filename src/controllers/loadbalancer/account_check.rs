@@ -35,7 +35,7 @@ enum Account {
 
 /// What the account answered last.
 #[derive(Debug)]
-struct Answer {
+struct AccountAnswer {
     account: Account,
     /// The version of the credentials.
     credentials: u64,
@@ -48,7 +48,7 @@ struct Answer {
 pub(super) struct AccountCheck {
     cloud: CloudClient,
     location: Arc<CloudLocation>,
-    answered: Mutex<Option<Answer>>,
+    answered: Mutex<Option<AccountAnswer>>,
 }
 
 impl AccountCheck {
@@ -92,7 +92,7 @@ impl AccountCheck {
         let mut answered = answered.lock().await;
         let credentials = cloud.credentials_version();
         let is_current =
-            |it: &&Answer| it.credentials == credentials && (it.account == Account::Ours || it.at >= since);
+            |it: &&AccountAnswer| it.credentials == credentials && (it.account == Account::Ours || it.at >= since);
         if let Some(known) = answered.as_ref().filter(is_current) {
             return known.account.clone();
         }
@@ -115,7 +115,7 @@ impl AccountCheck {
             Err(fault) if fault.kind == FaultKind::Denied => Account::Denied(fault.to_string()),
             Err(fault) => Account::Unknown(fault.to_string()),
         };
-        *answered = Some(Answer { account: account.clone(), credentials, at: Instant::now() });
+        *answered = Some(AccountAnswer { account: account.clone(), credentials, at: Instant::now() });
         account
     }
 }

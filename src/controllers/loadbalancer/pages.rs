@@ -178,7 +178,7 @@ mod tests {
         let list = || async {
             lists.set(lists.get() + 1);
             tokio::time::sleep(Duration::from_secs(20)).await;
-            Err(Fault::new("DescribeLoadBalancers", FaultKind::Transient, "no answer"))
+            Err(Fault::new("List", FaultKind::Transient, "no answer"))
         };
         for _ in 0..100 {
             let due = Some(DueTogether { count: &|| 100, changed_at: None });
