@@ -24,6 +24,8 @@ pub struct NlbExtra {
     pub group_specs: BTreeMap<String, GroupSpec>,
     /// Where a load balancer is made if nothing else says where, in order of preference; those near the nodes come after them.
     pub vswitches: Vec<VSwitchChoice>,
+    /// Whether a mistake hides who may connect: what keeps clients out stays as it is.
+    pub is_access_unknown: bool,
 }
 
 /// What is asked of the instance. What is `None` is left as it is.

@@ -19,22 +19,24 @@ const MOST_RANGES: usize = 190;
 /// Adds what the Service asks for. Ranges that let every address in ask for nothing.
 pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) {
     if !service.source_ranges.is_empty() {
-        add_ranges(desired, service, annotations);
+        desired.extra.is_access_unknown = add_ranges(desired, service, annotations).is_none();
     }
-    let managed = desired.reuse.is_none() && desired.manage.keeps(ManagementLevel::All);
+    let is_known = !desired.extra.is_access_unknown;
+    let managed = desired.reuse.is_none() && desired.manage.keeps(ManagementLevel::All) && is_known;
     desired.remember(applied::SOURCE_RANGES, desired.access.is_some(), managed);
 }
 
-fn add_ranges(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) {
+/// `None` if a mistake leaves it open who may connect.
+fn add_ranges(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) -> Option<()> {
     let given = service.source_ranges.join(",");
     let ignored = |given: &str, why: String| ServiceProblem::ignored(SOURCE_RANGES, given, why);
     if desired.reuse.is_some() || !desired.manage.keeps(ManagementLevel::All) {
         let keys = [Name::Id, Name::Manage].map(|name| annotations.key(name)).join(" and ");
         let why = format!("the load balancer is yours, or unmanaged; see {keys}");
         desired.warnings.push(ignored(&given, why));
-        return;
+        return Some(());
     }
-    let Some(ranges) = desire::source_ranges(service, desired) else { return };
+    let ranges = desire::source_ranges(service, desired)?;
     let ports = || service.ports.iter().map(|port| port.port);
     let dual_stack = annotations.is(Name::IpVersion, "DualStack");
     let (ranges, others): (BTreeSet<IpNet>, BTreeSet<IpNet>) =
@@ -46,12 +48,12 @@ fn add_ranges(desired: &mut Desired, service: &ServiceView, annotations: &Annota
     if ranges.len() > MOST_RANGES {
         let rule = format!("must have at most {MOST_RANGES} blocks");
         desired.problems.listeners(ports(), ServiceProblem::invalid(SOURCE_RANGES, given, rule));
-        return;
+        return None;
     }
     if desired.instance.security_group_ids.as_ref().is_some_and(|ids| ids.len() >= MOST_SECURITY_GROUPS) {
         let rule = format!("must have at most {} beside the one that keeps {SOURCE_RANGES}", MOST_SECURITY_GROUPS - 1);
         desired.problems.listeners(ports(), annotations.invalid(Name::SecurityGroupIds, rule));
-        return;
+        return None;
     }
     let whole = |v6: bool| match v6 {
         false => IpNet::V4(Ipv4Net::default()),
@@ -72,4 +74,5 @@ fn add_ranges(desired: &mut Desired, service: &ServiceView, annotations: &Annota
         };
         desired.access = Some(DesiredAccess { create, rules });
     }
+    Some(())
 }

@@ -30,7 +30,8 @@ fn ours<'a>(owner: &'a Owner, observed: &'a Observed) -> impl Iterator<Item = &'
 
 /// Makes and fills the security group, and joins and leaves.
 pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Protection {
-    let Some(instance) = &observed.instance else { return Protection::Missing };
+    let instance = observed.instance.as_ref().filter(|_| !desired.extra.is_access_unknown);
+    let Some(instance) = instance else { return Protection::Missing };
     let found = ours(&desired.owner, observed).next();
     let mut wanted = None;
     if let Some(access) = &desired.access {
@@ -122,7 +123,7 @@ fn membership(
 /// Takes away what is no longer wanted: rules that drop before those that accept, and at last the security group.
 pub(super) fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     let mut groups = ours(&desired.owner, observed);
-    let Some(group) = groups.next() else { return };
+    let Some(group) = groups.next().filter(|_| !desired.extra.is_access_unknown) else { return };
     groups.for_each(|twin| remove(twin, [TARGET], plan));
     let Some(access) = &desired.access else {
         remove(group, [TARGET], plan);

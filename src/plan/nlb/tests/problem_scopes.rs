@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Cloud, bring, desired, served, world};
+use super::{Cloud, bring, desired, lines, served, world};
 use crate::plan::clb::tests::problem_scopes::{fields, released};
-use crate::plan::clb::tests::{ENI, port};
+use crate::plan::clb::tests::{ENI, World, port};
 use crate::plan::loadbalancer::annotations::{AnnotationName, parse};
 use crate::plan::loadbalancer::diff::diff;
 use crate::plan::nlb::annotations::Name;
@@ -55,4 +55,31 @@ fn everything_that_is_wrong_is_told_at_once_and_nothing_is_made_in_vain() {
     assert_eq!((fields(&in_vain.problems), in_vain.steps.len()), (vec!["cert-id"], 0), "{in_vain}");
     let of_use = plan(&wrong[..1], &[80, 81]);
     assert!(of_use.problems.len() == 1 && of_use.to_string().contains("create listener"), "{of_use}");
+}
+
+/// A Service that lets only these in.
+fn only(ranges: &[&str], annotations: &[(&str, &str)]) -> World {
+    let mut world = world(annotations);
+    world.service.source_ranges = ranges.iter().map(|range| (*range).to_owned()).collect();
+    world
+}
+
+#[test]
+fn a_mistake_in_the_source_ranges_lets_nobody_else_in() {
+    let cloud = served(&only(&["10.0.0.0/8"], &[]));
+    let many: Vec<String> = (0..191).map(|number| format!("10.0.{number}.0/24")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let wrong = [
+        only(&many, &[]),
+        only(&["10.0.0.0/33"], &[]),
+        only(&["10.0.0.0/8", "somewhere"], &[]),
+        only(&["10.0.0.0/8"], &[("security-group-ids", "sg-a,sg-b,sg-c,sg-d")]),
+    ];
+    for wrong in wrong {
+        let wrong = wrong.ports(&[port(80, "TCP", 8080, 30080), port(81, "TCP", 8081, 30081)]);
+        let plan = diff(&desired(&wrong), &cloud.observed);
+        let words = ["join", "leave", "rule", "listener", "security"];
+        assert!(!lines(&plan).iter().any(|line| words.iter().any(|word| line.contains(word))), "{plan}");
+        assert_eq!(plan.problems.len(), 1, "{plan}");
+    }
 }
