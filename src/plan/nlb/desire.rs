@@ -3,7 +3,7 @@
 mod ineffective;
 mod instance;
 mod listeners;
-mod source_ranges;
+pub(super) mod source_ranges;
 
 use std::collections::BTreeSet;
 

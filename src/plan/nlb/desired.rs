@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
+
 use super::model::{
     CreateGroup, CreateInstance, CreateSecurityGroup, GroupFields, InstanceFields, SecurityRules, ZoneMapping,
 };
@@ -24,6 +26,8 @@ pub struct NlbExtra {
     pub group_specs: BTreeMap<String, GroupSpec>,
     /// Where a load balancer is made if nothing else says where, in order of preference; those near the nodes come after them.
     pub vswitches: Vec<VSwitchChoice>,
+    /// Blocks that may connect, of both families of addresses.
+    pub ranges: BTreeSet<IpNet>,
     /// Whether a mistake hides who may connect: what keeps clients out stays as it is.
     pub is_access_unknown: bool,
 }

@@ -4,10 +4,12 @@ mod instance;
 mod listeners;
 pub(super) mod security_group;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use super::annotations::Name;
+use super::desire::source_ranges;
 use super::desired::{Desired, GroupSpec, NlbModel};
 use super::model::{CreateInstance, GroupField, InstanceField};
 use super::observed::{GroupDetails, Observed, ObservedInstance};
@@ -56,6 +58,10 @@ impl DiffModel for NlbModel {
 
     fn creation(desired: &Desired) -> &CreateInstance {
         &desired.instance.create
+    }
+
+    fn resolved<'a>(desired: &'a Desired, observed: &Observed, plan: &mut Plan) -> Cow<'a, Desired> {
+        source_ranges::resolved(desired, observed, plan)
     }
 
     fn set_instance(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Protection {

@@ -47,7 +47,7 @@ impl Desired {
         needs.rules_of = ours.filter(|group| group.rules.is_none()).map(|group| group.id.clone());
         let former = applied::groups(&self.applied).filter(|id| !observed.groups.contains_key(*id)).cloned();
         // One can be left of an earlier load balancer, or of ranges that were withdrawn before it was joined.
-        let had_ranges = self.access.is_some() || self.applied.contains(applied::SOURCE_RANGES);
+        let had_ranges = !self.extra.ranges.is_empty() || self.applied.contains(applied::SOURCE_RANGES);
         let Some(instance) = &observed.instance else {
             needs.named_groups = former.collect();
             needs.security_groups = had_ranges && observed.parts.security_groups.is_none();

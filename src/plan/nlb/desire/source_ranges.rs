@@ -1,20 +1,25 @@
 //! `spec.loadBalancerSourceRanges`, as a security group of ours.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::plan::inputs::ServiceView;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::applied;
 use crate::plan::loadbalancer::desire::{self, SOURCE_RANGES};
 use crate::plan::loadbalancer::management::ManagementLevel;
 use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::nlb::annotations::{Annotations, Name};
 use crate::plan::nlb::desired::{Desired, DesiredAccess};
-use crate::plan::nlb::model::{CreateSecurityGroup, InstanceField, MOST_SECURITY_GROUPS, SecurityRule};
+use crate::plan::nlb::model::{CreateSecurityGroup, InstanceField, InstanceFields, MOST_SECURITY_GROUPS, SecurityRule};
+use crate::plan::nlb::observed::Observed;
+use crate::plan::nlb::operation::Plan;
 
 /// Most rules of a security group that accept; those that drop, and some that are added manually, have room beside them.
 const MOST_RANGES: usize = 190;
+const DUAL_STACK: &str = "DualStack";
 
 /// Adds what the Service asks for. Ranges that let every address in ask for nothing.
 pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) {
@@ -28,32 +33,65 @@ pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &An
 
 /// `None` if a mistake leaves it open who may connect.
 fn add_ranges(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) -> Option<()> {
-    let given = service.source_ranges.join(",");
-    let ignored = |given: &str, why: String| ServiceProblem::ignored(SOURCE_RANGES, given, why);
     if desired.reuse.is_some() || !desired.manage.keeps(ManagementLevel::All) {
         let keys = [Name::Id, Name::Manage].map(|name| annotations.key(name)).join(" and ");
         let why = format!("the load balancer is yours, or unmanaged; see {keys}");
-        desired.warnings.push(ignored(&given, why));
+        desired.warnings.push(ServiceProblem::ignored(SOURCE_RANGES, service.source_ranges.join(","), why));
         return Some(());
     }
-    let ranges = desire::source_ranges(service, desired)?;
-    let ports = || service.ports.iter().map(|port| port.port);
-    let dual_stack = annotations.is(Name::IpVersion, "DualStack");
-    let (ranges, others): (BTreeSet<IpNet>, BTreeSet<IpNet>) =
-        ranges.into_iter().partition(|block| dual_stack || matches!(block, IpNet::V4(_)));
-    if !others.is_empty() {
-        let list = others.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        desired.warnings.push(ignored(&list, "the load balancer has no IPv6 address".to_owned()));
+    desired.extra.ranges = desire::source_ranges(service, desired)?;
+    let ids = desired.instance.security_group_ids.as_ref();
+    let restricted = if ids.is_some_and(|ids| ids.len() >= MOST_SECURITY_GROUPS) {
+        let most = MOST_SECURITY_GROUPS - 1;
+        let rule = format!("must have at most {most} beside the one that keeps {SOURCE_RANGES}");
+        Err(annotations.invalid(Name::SecurityGroupIds, rule))
+    } else {
+        restrict(desired, annotations.is(Name::IpVersion, DUAL_STACK))
+    };
+    let ports = service.ports.iter().map(|port| port.port);
+    restricted.map_err(|problem| desired.problems.listeners(ports, problem)).ok()
+}
+
+/// What is desired of the load balancer that is there. It keeps the families of addresses that it was made with, whatever the
+/// annotation says now, and neither may let everybody in.
+pub(in crate::plan::nlb) fn resolved<'a>(
+    desired: &'a Desired,
+    observed: &Observed,
+    plan: &mut Plan,
+) -> Cow<'a, Desired> {
+    let is_dual = |fields: &InstanceFields| fields.is(InstanceField::IpVersion, DUAL_STACK);
+    if is_dual(&desired.instance.create.fields) || desired.extra.ranges.is_empty() {
+        return Cow::Borrowed(desired);
     }
+    if !observed.instance.as_ref().is_some_and(|instance| is_dual(&instance.fields)) {
+        let others: Vec<_> =
+            desired.extra.ranges.iter().filter(|block| !is_v4(block)).map(ToString::to_string).collect();
+        if !others.is_empty() {
+            let why = "the load balancer has no IPv6 address";
+            plan.warnings.push(ServiceProblem::ignored(SOURCE_RANGES, others.join(", "), why));
+        }
+        return Cow::Borrowed(desired);
+    }
+    let mut resolved = desired.clone();
+    if let Err(problem) = restrict(&mut resolved, true) {
+        resolved.extra.is_access_unknown = true;
+        plan.problem(problem);
+    }
+    Cow::Owned(resolved)
+}
+
+const fn is_v4(block: &IpNet) -> bool {
+    matches!(block, IpNet::V4(_))
+}
+
+/// Lets only the ranges in, or says why not: on a load balancer with both families of addresses, or one.
+fn restrict(desired: &mut Desired, dual_stack: bool) -> Result<(), ServiceProblem> {
+    let given = &desired.extra.ranges;
+    let ranges: BTreeSet<IpNet> = given.iter().filter(|block| dual_stack || is_v4(block)).copied().collect();
     if ranges.len() > MOST_RANGES {
+        let given = given.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let rule = format!("must have at most {MOST_RANGES} blocks");
-        desired.problems.listeners(ports(), ServiceProblem::invalid(SOURCE_RANGES, given, rule));
-        return None;
-    }
-    if desired.instance.security_group_ids.as_ref().is_some_and(|ids| ids.len() >= MOST_SECURITY_GROUPS) {
-        let rule = format!("must have at most {} beside the one that keeps {SOURCE_RANGES}", MOST_SECURITY_GROUPS - 1);
-        desired.problems.listeners(ports(), annotations.invalid(Name::SecurityGroupIds, rule));
-        return None;
+        return Err(ServiceProblem::invalid(SOURCE_RANGES, given, rule));
     }
     let whole = |v6: bool| match v6 {
         false => IpNet::V4(Ipv4Net::default()),
@@ -74,5 +112,5 @@ fn add_ranges(desired: &mut Desired, service: &ServiceView, annotations: &Annota
         };
         desired.access = Some(DesiredAccess { create, rules });
     }
-    Some(())
+    Ok(())
 }

@@ -8,6 +8,7 @@ use crate::plan::clb::tests::{ENI, World, port};
 use crate::plan::loadbalancer::annotations::{AnnotationName, parse};
 use crate::plan::loadbalancer::diff::diff;
 use crate::plan::nlb::annotations::Name;
+use crate::plan::nlb::operation::{Operation, Own};
 
 #[test]
 fn the_server_group_of_a_listener_follows_a_release_whatever_annotation_is_wrong() {
@@ -81,5 +82,39 @@ fn a_mistake_in_the_source_ranges_lets_nobody_else_in() {
         let words = ["join", "leave", "rule", "listener", "security"];
         assert!(!lines(&plan).iter().any(|line| words.iter().any(|word| line.contains(word))), "{plan}");
         assert_eq!(plan.problems.len(), 1, "{plan}");
+    }
+}
+
+#[test]
+fn no_annotation_that_is_wrong_lets_somebody_else_in() {
+    let stated = [("ip-version", "DualStack"), ("security-group-ids", "sg-a")];
+    let cloud = served(&only(&["10.0.0.0/8", "fd00::/8"], &stated));
+    for entry in Name::TABLE {
+        let mut broken = only(&["10.0.0.0/8", "fd00::/8"], &stated);
+        broken.service.annotations.insert(entry.name.key(), "nonsense".to_owned());
+        let opens = |operation: &Operation| {
+            matches!(operation, Operation::Own(own) if matches!(own,
+                Own::LeaveSecurityGroups { .. } | Own::RemoveRules { .. } | Own::DeleteSecurityGroup { .. }))
+        };
+        let plan = diff(&desired(&broken), &cloud.observed);
+        // A word is an id, too.
+        let is_read = !parse::<Name>(&broken.service).is_wrong(entry.name);
+        assert!(is_read || !plan.steps.iter().any(|step| opens(&step.operation)), "{}: {plan}", entry.name.key());
+    }
+}
+
+#[test]
+fn the_ipv6_side_of_a_load_balancer_stays_shut_whatever_the_annotation_says_later() {
+    for ranges in [&["10.0.0.0/8"][..], &["10.0.0.0/8", "fd00::/8"], &["0.0.0.0/0"]] {
+        let cloud = served(&only(ranges, &[("ip-version", "DualStack")]));
+        for later in [&[][..], &[("ip-version", "dual")], &[("ip-version", "ipv4")]] {
+            let plan = diff(&desired(&only(ranges, later)), &cloud.observed);
+            assert_eq!((plan.steps.len(), plan.problems.len()), (0, later.len()), "{ranges:?}, {later:?}: {plan}");
+            assert_eq!(plan.warnings, [], "its IPv6 address is there");
+            let mut new = cloud.observed.clone();
+            new.instance.as_mut().unwrap().security_group_ids.clear();
+            new.parts.security_groups = None;
+            assert!(desired(&only(ranges, later)).needs(&new).security_groups, "{ranges:?}, {later:?}");
+        }
     }
 }
