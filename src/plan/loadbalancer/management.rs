@@ -92,8 +92,7 @@ pub(crate) fn withhold(manage: ManagementLevel, plan: &mut Plan<impl OperationMo
     let mut withheld: Vec<Target> = Vec::new();
     for step in std::mem::take(&mut plan.steps) {
         let kept = ManagementLevel::needed(&step.target, &step.operation).is_none_or(|part| manage.keeps(part));
-        let takes_from_group = step.destroys && matches!(step.target, Target::Group(_));
-        let possible = !takes_from_group || step.needs.iter().all(|need| !withheld.contains(need));
+        let possible = !step.destroys || step.needs.iter().all(|need| !withheld.contains(need));
         if kept && possible {
             plan.steps.push(step);
         } else {

@@ -151,6 +151,19 @@ fn security_groups_of_users_are_never_left_without_an_annotation() {
 }
 
 #[test]
+fn source_ranges_that_are_no_longer_managed_stay_as_they_are() {
+    let mut whole = world(&[]);
+    whole.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
+    let cloud = served(&whole);
+    for level in ["listeners", "backends", "none"] {
+        let mut part = world(&[("manage", level)]);
+        part.service.source_ranges.clone_from(&whole.service.source_ranges);
+        let plan = diff(&desired(&part), &cloud.observed);
+        assert!(plan.steps.is_empty() && plan.problems.is_empty(), "{level}: {plan}");
+    }
+}
+
+#[test]
 fn ranges_that_cannot_be_kept_are_a_problem_and_no_listener_is_made() {
     let mut world = world(&[]);
     let mut cloud = served(&world);
