@@ -2,8 +2,8 @@
 //!
 //! Ours is recognised by both of our tags, and its rules by their description. It is made and filled before it is joined,
 //! because a security group without rules that drop lets everybody in; rules that accept come before those that drop, and
-//! go after them. Listeners are made only once it is joined. Security groups of users are never detached, unless an
-//! annotation says which there are to be.
+//! go after them, unless they take the room of new ones. Listeners are made only once it is joined. Security groups of users
+//! are never detached, unless an annotation says which there are to be.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,12 @@ use crate::plan::nlb::annotations::Name;
 use crate::plan::nlb::desired::Desired;
 use crate::plan::nlb::model::{MOST_SECURITY_GROUPS, SecurityRule};
 use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedRule, ObservedSecurityGroup, SECURITY_GROUPS};
-use crate::plan::nlb::operation::{Own, Plan};
+use crate::plan::nlb::operation::{Operation, Own, Plan};
 
 /// Rules in one call.
 const BATCH: usize = 100;
+/// Most rules of a security group.
+const MOST_RULES: usize = 200;
 const TARGET: Target = Target::Attribute(SECURITY_GROUPS);
 
 /// Security groups of ours. The first is the one in use; others come from creations whose answers were lost.
@@ -62,22 +64,40 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
     membership(desired, instance, (&mine, wanted), plan)
 }
 
-/// Adds rules that are missing: those that accept come first.
+/// Adds rules that are missing: those that accept come first. As many as there is no room for go before: they accept, so
+/// nobody else is let in.
 fn add_rules(desired: &Desired, found: Option<&ObservedSecurityGroup>, plan: &mut Plan) {
     let Some(access) = &desired.access else { return };
     let description = desired.owner.security_mark();
-    let there: BTreeSet<&SecurityRule> = found
-        .and_then(|group| group.rules.as_ref())
-        .into_iter()
-        .flatten()
+    let all = || found.and_then(|group| group.rules.as_ref()).into_iter().flatten();
+    let there: BTreeSet<&SecurityRule> = all()
         .filter(|(_, found)| found.is_plain && found.description == description)
         .map(|(_, found)| &found.rule)
         .collect();
     let missing: Vec<_> = access.rules.iter().filter(|rule| !there.contains(rule)).cloned().collect();
+    let mut count = all().count();
+    let mut accepts = found.into_iter().flat_map(|group| stale(desired, group)).filter(|(_, found)| !found.rule.drops);
     for rules in missing.chunks(BATCH) {
+        let excess = (count + rules.len()).saturating_sub(MOST_RULES);
+        let ids: BTreeSet<String> = accepts.by_ref().take(excess.min(BATCH)).map(|(id, _)| id.clone()).collect();
+        count = count + rules.len() - ids.len();
+        if !ids.is_empty() {
+            plan.step(Own::RemoveRules { ids }, Target::AccessList, [Target::AccessList], SOURCE_RANGES);
+        }
         let operation = Own::AddRules { rules: rules.iter().cloned().collect(), description: description.clone() };
         plan.step(operation, Target::AccessList, [Target::AccessList], SOURCE_RANGES);
     }
+}
+
+/// Rules of ours that are no longer wanted.
+fn stale<'a>(
+    desired: &'a Desired,
+    group: &'a ObservedSecurityGroup,
+) -> impl Iterator<Item = (&'a String, &'a ObservedRule)> {
+    let description = desired.owner.security_mark();
+    let wanted = |rule: &SecurityRule| desired.access.as_ref().is_some_and(|access| access.rules.contains(rule));
+    let rules = group.rules.iter().flatten();
+    rules.filter(move |(_, found)| found.description == description && !(found.is_plain && wanted(&found.rule)))
 }
 
 /// Joins, then leaves; if there is no room to join, leaves first. Of those that are `mine`, only the one in use stays.
@@ -125,16 +145,17 @@ pub(super) fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     let mut groups = ours(&desired.owner, observed);
     let Some(group) = groups.next().filter(|_| !desired.extra.is_access_unknown) else { return };
     groups.for_each(|twin| remove(twin, [TARGET], plan));
-    let Some(access) = &desired.access else {
+    if desired.access.is_none() {
         remove(group, [TARGET], plan);
         return;
-    };
-    let description = desired.owner.security_mark();
-    let is_stale = |found: &ObservedRule| {
-        found.description == description && (!found.is_plain || !access.rules.contains(&found.rule))
-    };
-    let rules = group.rules.iter().flatten().filter(|(_, found)| is_stale(found));
-    let (drops, accepts): (Vec<_>, Vec<_>) = rules.partition(|(_, found)| found.rule.drops);
+    }
+    let going = plan.steps.iter().filter_map(|step| match &step.operation {
+        Operation::Own(Own::RemoveRules { ids }) => Some(ids.clone()),
+        _ => None,
+    });
+    let going: BTreeSet<String> = going.flatten().collect();
+    let stays = stale(desired, group).filter(|(id, _)| !going.contains(*id));
+    let (drops, accepts): (Vec<_>, Vec<_>) = stays.partition(|(_, found)| found.rule.drops);
     for stale in [drops, accepts] {
         for rules in stale.chunks(BATCH) {
             let ids = rules.iter().map(|(id, _)| (*id).clone()).collect();

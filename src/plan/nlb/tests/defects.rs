@@ -164,6 +164,31 @@ fn source_ranges_that_are_no_longer_managed_stay_as_they_are() {
 }
 
 #[test]
+fn source_ranges_are_replaced_where_the_old_and_the_new_are_more_than_a_security_group_holds() {
+    /// Most rules of a security group.
+    const MOST: usize = 200;
+    for count in [99, 110, 190] {
+        let of = |second: u8| {
+            let mut world = world(&[]);
+            world.service.source_ranges = (0..count).map(|third| format!("10.{second}.{third}.0/24")).collect();
+            world
+        };
+        let mut cloud = served(&of(0));
+        let plan = diff(&desired(&of(1)), &cloud.observed);
+        let ours = |cloud: &Cloud| cloud.observed.parts.security_groups.as_ref().unwrap()[0].rules.clone().unwrap();
+        for step in &plan.steps {
+            cloud.perform(&step.operation);
+            let rules = ours(&cloud);
+            assert!(rules.len() <= MOST, "{count}: {} rules after {step}", rules.len());
+            assert!(rules.values().any(|found| found.rule.drops), "{count}: open after {step}");
+        }
+        let first_goes = matches!(plan.steps[0].operation, Operation::Own(Own::RemoveRules { .. }));
+        assert_eq!(first_goes, 2 * count + 1 > MOST, "{count}: {plan}");
+        assert_eq!(lines(&diff(&desired(&of(1)), &cloud.observed)), [""; 0], "{count}");
+    }
+}
+
+#[test]
 fn ranges_that_cannot_be_kept_are_a_problem_and_no_listener_is_made() {
     let mut world = world(&[]);
     let mut cloud = served(&world);
