@@ -382,6 +382,15 @@ async fn the_groups_of_a_load_balancer_that_was_kept_are_no_orphans() {
     finish(&world, ccm).await;
     assert_eq!(left(&world.testbed), (1, 1, 1));
     assert_eq!(gc(&world, &[]).await, (vec!["Nothing is without an owner.".to_owned()], Some(0)));
+    // A Service of the same name can use the load balancer, and go again.
+    let kept = world.testbed.cloud.look(|account| account.nlb.balancers.keys().next().unwrap().clone());
+    expose(&world.testbed, "web", &[81], &["node-1"], &[("id", &kept), ("force-override-listeners", "true")]);
+    let ccm = world.start();
+    world.until("it has its name again", |_| hostname(&world.service("web")).is_some()).await;
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
+    world.until("it is gone again", |testbed| is_gone(testbed, "web")).await;
+    finish(&world, ccm).await;
+    assert_eq!(left(&world.testbed), (1, 1, 1), "the load balancer and its groups are the user's");
 }
 
 /// Makes a Service and deletes it, with the process killed and started again after so many writes to the cloud. True if there

@@ -171,7 +171,9 @@ impl Goal<NlbModel> {
             Self::Ensure(desired) => desired.needs(observed),
             Self::Remove(removal) => {
                 let mut needs = teardown_needs(&removal.owner, &removal.departure, observed);
-                let has_joined = observed.instance.iter().any(|instance| !instance.security_group_ids.is_empty());
+                let joined = observed.instance.as_ref().map(|instance| &instance.security_group_ids);
+                // What a load balancer of a user has joined is the user's.
+                let has_joined = removal.departure.reuse.is_none() && joined.is_some_and(|ids| !ids.is_empty());
                 needs.security_groups &= removal.had_ranges || has_joined;
                 needs
             }

@@ -210,7 +210,7 @@ impl NlbProduct {
         Ok(unread)
     }
 
-    /// The security groups of ours, that in use first. One that the load balancer has joined, or that was made a short while
+    /// The security groups of ours, that in use first. One that our load balancer has joined, or that was made a short while
     /// ago, is asked for by its id where the list shows none.
     async fn find_security_groups(
         &self,
@@ -223,7 +223,10 @@ impl NlbProduct {
         let joined = observed.instance.as_ref().map(|instance| &instance.security_group_ids);
         let is_made = |id: &str| made.groups.iter().any(|group| group.id == id);
         let ids = made.groups.iter().map(|group| &group.id).filter(|id| id.starts_with("sg-"));
-        let ids: BTreeSet<&String> = ids.chain(joined.into_iter().flatten()).filter(|_| found.is_empty()).collect();
+        // One that a preserved load balancer kept has our rules, and is the user's.
+        let is_ours = observed.instance.as_ref().is_some_and(|instance| owner.owns_tagged(&instance.tags));
+        let in_use = joined.into_iter().flatten().filter(|_| is_ours);
+        let ids: BTreeSet<&String> = ids.chain(in_use).filter(|_| found.is_empty()).collect();
         for id in ids {
             match self.ecs.describe_security_rules(id).await {
                 Ok(rules) if is_made(id) || rules.values().any(|it| it.description == owner.security_mark()) => {
