@@ -8,6 +8,9 @@ use crate::plan::loadbalancer::api_fields::FieldTable;
 use crate::plan::loadbalancer::model::ListenerRef;
 use crate::plan::loadbalancer::steps::Target;
 
+/// Most entries of an access control list.
+pub const MOST_ENTRIES: usize = 300;
+
 api_fields! {
     /// Protocol of a listener, as the API and annotations spell it, in the order in which messages list them.
     #[derive(Default)]

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::plan::clb::annotations::{Annotations, Name};
 use crate::plan::clb::desired::{Desired, DesiredAccess};
-use crate::plan::clb::model::CreateAccessList;
+use crate::plan::clb::model::{CreateAccessList, MOST_ENTRIES};
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields};
 use crate::plan::inputs::ServiceView;
 use crate::plan::loadbalancer::applied;
@@ -15,9 +15,6 @@ use crate::plan::loadbalancer::management::ManagementLevel;
 use crate::plan::loadbalancer::problem::ServiceProblem;
 
 type Blocks = BTreeSet<IpNet>;
-
-/// Most entries of a list.
-const MOST_ENTRIES: usize = 300;
 
 /// Adds what the Service asks for. Ranges that let everybody in ask for nothing.
 pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use ipnet::IpNet;
 
 use crate::plan::clb::desired::Desired;
-use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKey};
+use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKey, MOST_ENTRIES};
 use crate::plan::clb::observed::{AccessList, Observed, ObservedAccessList};
 use crate::plan::clb::operation::{Operation, Own, Plan, Step};
 use crate::plan::loadbalancer::applied;
@@ -124,7 +124,17 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
     }
     let missing = wanted.entries.iter().filter(|entry| there.is_none_or(|list| !list.entries.contains(*entry)));
     let missing: Vec<IpNet> = missing.copied().collect();
+    let mut count = there.map_or(0, |list| list.entries.len());
+    let mut stale = there.into_iter().flat_map(|list| list.entries.difference(&wanted.entries));
     for entries in missing.chunks(BATCH) {
+        // As many as there is no room for go before.
+        let excess = (count + entries.len()).saturating_sub(MOST_ENTRIES);
+        let gone: Vec<IpNet> = stale.by_ref().take(excess).copied().collect();
+        count = count + entries.len() - gone.len();
+        if !gone.is_empty() {
+            let operation = Own::RemoveAccessEntries { name: name.clone(), entries: gone };
+            plan.step(operation, Target::AccessList, [Target::AccessList], FIELD);
+        }
         let operation = Own::AddAccessEntries { name: name.clone(), entries: entries.to_vec() };
         plan.step(operation, Target::AccessList, [Target::AccessList], FIELD);
     }
@@ -156,7 +166,13 @@ pub(super) fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     }
     let Some(list) = ours(&desired.owner, observed) else { return };
     if let Some(wanted) = &desired.access {
-        let stale: Vec<IpNet> = list.entries.difference(&wanted.entries).copied().collect();
+        let going = plan.steps.iter().filter_map(|step| match &step.operation {
+            Operation::Own(Own::RemoveAccessEntries { entries, .. }) => Some(entries.clone()),
+            _ => None,
+        });
+        let going: BTreeSet<IpNet> = going.flatten().collect();
+        let stale = list.entries.difference(&wanted.entries).filter(|entry| !going.contains(*entry));
+        let stale: Vec<IpNet> = stale.copied().collect();
         for entries in stale.chunks(BATCH) {
             let operation = Own::RemoveAccessEntries { name: list.name.clone(), entries: entries.to_vec() };
             plan.step(operation, Target::AccessList, [Target::AccessList], FIELD);

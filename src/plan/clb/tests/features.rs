@@ -62,6 +62,26 @@ fn source_ranges_become_a_white_list_of_ours() {
 }
 
 #[test]
+fn source_ranges_are_replaced_where_the_old_and_the_new_are_more_than_a_list_holds() {
+    for count in [150, 200, 300] {
+        let of = |second: u8| {
+            let all: Vec<String> =
+                (0..count).map(|number| format!("10.{second}.{}.{}/32", number / 100, number % 100)).collect();
+            ranges(&[], &all.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        let mut cloud = of(1).served();
+        let plan = diff(&of(2).desired(), &cloud.observed);
+        for step in &plan.steps {
+            cloud.perform(&step.operation);
+            let held = entries(&cloud).len();
+            assert!((1..=300).contains(&held), "{count}: {held} entries after {step}");
+        }
+        let first_goes = matches!(plan.steps[0].operation, Operation::Own(Own::RemoveAccessEntries { .. }));
+        assert_eq!((first_goes, of(2).plan(&cloud)), (count == 300, String::new()), "{count}");
+    }
+}
+
+#[test]
 fn a_list_that_a_crash_left_is_taken_up_again() {
     let world = ranges(&[], &["10.0.0.0/8"]);
     let whole = diff(&world.desired(), &Observed::default());
