@@ -37,11 +37,11 @@ use super::watched::Watched;
 use crate::jitter;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 
-/// The API server ends a watch after this time and up to half more. Short enough that a connection that died silently is
-/// noticed soon; continuing a watch costs one request.
-const WATCH_SECONDS: f64 = 120.0;
+/// The API server ends a watch after this time and up to half more. A connection whose server lost power dies silently, and is
+/// noticed within a minute; continuing a watch costs one request.
+const WATCH_SECONDS: f64 = 30.0;
 /// How much later than that the end of a watch may be noticed.
-const WATCH_GRACE: Duration = Duration::from_secs(15);
+const WATCH_GRACE: Duration = Duration::from_secs(10);
 /// A watch that ends sooner was refused, in effect; reopening it at once would be a tight loop.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// A watch that lasted this long was a good one: its end has another cause than the one before, and backoff is reset.
