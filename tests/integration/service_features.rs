@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sim::cloud::{Fault, Listener, LoadBalancer, Protocol};
 use sim::cluster::{Endpoint, NodeSpec};
 
-use crate::harness::{ALL, Ccm, World, address};
+use crate::harness::{ALL, Ccm, World, address, counts};
 
 const SERVICE: &[&str] = &["service"];
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
@@ -218,6 +218,38 @@ async fn source_ranges_affinity_and_health_checks_reach_the_listeners() {
     world.until("the Service is gone", |_| world.service("web").is_null()).await;
     assert!(lists().is_empty() && balancer(&world).is_none());
     assert!(before.stop().await.success());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_source_ranges_are_written_once_and_one_of_them_is_replaced_alone() {
+    let mut ranges: Vec<String> = (0..60).map(|number| format!("10.0.{number}.0/24")).collect();
+    let (world, ccm) = served("", &[]).await;
+    let state = |ranges: &[String]| patch(&world, "web", &json!({ "spec": { "loadBalancerSourceRanges": ranges } }));
+    let has = |entry: &str, count: usize| {
+        let lists = world.testbed.cloud.look(|cloud| cloud.acls.values().cloned().collect::<Vec<_>>());
+        lists.iter().any(|list| list.entries.contains_key(entry) && list.entries.len() == count)
+    };
+    let writes = || {
+        let mut calls = world.take_calls();
+        calls.retain(|action, _| !action.starts_with("Describe"));
+        calls
+    };
+    state(&ranges);
+    world.until("all ranges are in the list", |_| has("10.0.59.0/24", 60)).await;
+    world.until("the list is in force", |_| listener(&world, 80).unwrap().acl_status == "on").await;
+    assert!(ccm.stop().await.success());
+    writes();
+
+    let ccm = world.start_serving();
+    world.until_quiet(Duration::from_secs(2)).await;
+    assert_eq!(writes(), counts(&[]));
+    "10.1.0.0/24".clone_into(&mut ranges[55]);
+    state(&ranges);
+    world.until("the list follows", |_| has("10.1.0.0/24", 60)).await;
+    world.until_quiet(Duration::from_secs(1)).await;
+    assert_eq!(writes(), counts(&[("AddAccessControlListEntry", 1), ("RemoveAccessControlListEntry", 1)]));
+    assert!(ccm.stop().await.success());
     assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 

@@ -1,5 +1,7 @@
 //! Access control lists.
 
+use std::collections::BTreeSet;
+
 use ipnet::IpNet;
 use serde_json::json;
 
@@ -9,12 +11,12 @@ use crate::alibaba::actions::{
     REMOVE_ACCESS_ENTRIES, WriteAction,
 };
 use crate::alibaba::answer::{Fields, Mismatch, block};
-use crate::alibaba::fault::Fault;
+use crate::alibaba::fault::{Fault, FaultKind};
 use crate::fence::Permit;
 use crate::plan::clb::model::{CreateAccessList, ListenerKey, Protocol};
 use crate::plan::clb::observed::ObservedAccessList;
 
-/// Lists in one page; the API grants no more.
+/// Lists, or entries of a list, in one page; the API grants no more.
 const PAGE: usize = 50;
 
 impl Clb {
@@ -34,8 +36,32 @@ impl Clb {
         // The filter also finds names that only contain this one.
         let found = self.0.read(DESCRIBE_ACCESS_LISTS).with("AclName", name).numbered("Acls", PAGE, summary).await?;
         let Some(summary) = found.into_iter().find(|list| list.name == name) else { return Ok(None) };
-        let list = self.0.read(DESCRIBE_ACCESS_LIST).one("AclId", &summary.id, details).await?;
-        Ok(Some(ObservedAccessList { entries: list.entries, listeners: list.listeners, ..summary }))
+        let Details { entries, listeners, .. } = self.describe_access_list(&summary.id).await?;
+        let entries = entries.iter().filter_map(|entry| block(entry)).collect();
+        Ok(Some(ObservedAccessList { entries, listeners, ..summary }))
+    }
+
+    /// What all pages show of a list: half of its entries would look like entries that went away.
+    async fn describe_access_list(&self, id: &str) -> Result<Details, Fault> {
+        let mut all = Details::default();
+        for page in 1_usize.. {
+            let request = self.0.read(DESCRIBE_ACCESS_LIST).with("PageSize", PAGE).with("Page", page);
+            let shown = request.one("AclId", id, details).await?;
+            let (before, is_short) = (all.entries.len(), shown.entries.len() < PAGE);
+            all.entries.extend(shown.entries);
+            all.listeners = shown.listeners;
+            let is_missing = usize::try_from(shown.total).is_ok_and(|total| all.entries.len() < total);
+            // Not every gateway knows pages or the total: one that repeats a page has shown all that it shows.
+            let is_over = all.entries.len() == before;
+            if !is_missing && (is_short || is_over || shown.total > 0) {
+                break;
+            }
+            if is_over {
+                let text = "the access control list changed while it was read";
+                return Err(Fault::new(DESCRIBE_ACCESS_LIST.0.name, FaultKind::Transient, text));
+            }
+        }
+        Ok(all)
     }
 
     /// Creates an access control list without entries; gives its id.
@@ -83,12 +109,19 @@ fn summary(body: Fields<'_>) -> Result<ObservedAccessList, Mismatch> {
     Ok(ObservedAccessList { id, name, tags, ..ObservedAccessList::default() })
 }
 
-/// The entries of a list, and the listeners that use it.
-fn details(body: Fields<'_>) -> Result<ObservedAccessList, Mismatch> {
-    let entries = body.list("AclEntrys", |entry| entry.text("AclEntryIP"))?;
-    let entries = entries.iter().filter_map(|entry| block(entry)).collect();
+/// What a page shows of a list.
+#[derive(Debug, Default)]
+struct Details {
+    entries: BTreeSet<String>,
+    listeners: BTreeSet<(String, ListenerKey)>,
+    /// Entries of the whole list, 0 if the answer does not say.
+    total: i64,
+}
+
+fn details(body: Fields<'_>) -> Result<Details, Mismatch> {
+    let entries = body.list("AclEntrys", |entry| entry.text("AclEntryIP"))?.into_iter().collect();
     let listeners = body.list("RelatedListeners", listener)?.into_iter().flatten().collect();
-    Ok(ObservedAccessList { entries, listeners, ..ObservedAccessList::default() })
+    Ok(Details { entries, listeners, total: body.number("TotalAclEntry")? })
 }
 
 /// `None` for protocols that this program does not know.

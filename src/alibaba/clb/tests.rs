@@ -432,6 +432,34 @@ async fn domain_extensions_are_read_and_written() {
     );
 }
 
+/// Reads the list of 60 entries whose pages show these of them.
+async fn access_list(pages: &[(std::ops::Range<u8>, Option<u8>)]) -> (Result<usize, FaultKind>, Vec<String>) {
+    let page = |(shown, total): &(std::ops::Range<u8>, Option<u8>)| {
+        let entries: Vec<_> = shown.clone().map(|it| json!({"AclEntryIP": format!("10.0.{it}.0/24")})).collect();
+        Reply::ok(json!({"AclId": "acl-1", "AclEntrys": {"AclEntry": entries}, "TotalAclEntry": total}))
+    };
+    let found = Reply::ok(json!({"TotalCount": 1, "Acls": {"Acl": [{"AclId": "acl-1", "AclName": "ours"}]}}));
+    let (cloud, script) = cloud(std::iter::once(found).chain(pages.iter().map(page)));
+    let read = cloud.clb.find_access_list("ours").await;
+    let seen = script.seen();
+    let param = |at: usize, name| seen[at].param(name).unwrap_or_default();
+    let pages = (1..seen.len()).map(|at| format!("{} of {}", param(at, "Page"), param(at, "PageSize"))).collect();
+    (read.map(|list| list.unwrap().entries.len()).map_err(|fault| fault.kind), pages)
+}
+
+#[tokio::test]
+async fn the_entries_of_an_access_list_are_read_to_their_end_or_not_at_all() {
+    let both = ["1 of 50", "2 of 50"].map(str::to_owned).to_vec();
+    for total in [Some(60), None] {
+        assert_eq!(access_list(&[(0..50, total), (50..60, total)]).await, (Ok(60), both.clone()), "{total:?}");
+    }
+    assert_eq!(access_list(&[(0..50, Some(50))]).await, (Ok(50), both[..1].to_vec()), "no page beyond the end");
+    assert_eq!(access_list(&[(0..10, Some(15)), (10..15, Some(15))]).await.0, Ok(15), "smaller than asked for");
+    assert_eq!(access_list(&[(0..60, None), (0..60, None)]).await, (Ok(60), both), "pages are ignored");
+    assert_eq!(access_list(&[(0..10, Some(60)), (0..10, Some(60))]).await.0, Err(FaultKind::Transient));
+    assert_eq!(access_list(&[(0..0, None)]).await.0, Ok(0));
+}
+
 #[tokio::test]
 async fn a_certificate_is_valid_expired_or_missing() {
     let certificate = |id: &str, end: Value| {

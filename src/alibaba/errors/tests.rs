@@ -53,6 +53,7 @@ fn each_class_of_codes_has_its_reaction() {
         (actions::ADD_SERVERS.0, 404, "ResourceNotFound.BackendServer", Rejected),
         (create, 400, "LX_REQUEST_TOKEN_CONFLICT", Exists),
         (routes, 400, "InvalidCIDRBlock.Duplicate", Exists),
+        (actions::ADD_ACCESS_ENTRIES.0, 400, "InvalidParam.AclEntryExists", Exists),
         (routes, 200, "VPC_ROUTE_ENTRY_CIDR_BLOCK_DUPLICATE", Exists),
         (routes, 200, "VPC_ROUTE_ENTRY_STATUS_ERROR", Busy),
         (actions::DELETE_ROUTE_ENTRIES.0, 200, "VPC_ROUTER_ENTRY_NOT_EXIST", Gone),

@@ -11,7 +11,7 @@ use super::super::ecs::{has_tags, tag_list};
 use super::super::protocol::ApiError;
 use super::tags;
 
-/// Lists in a region, entries in a list, entries in a call.
+/// Lists in a region, entries in a list, entries in a call and on a page.
 const MOST_LISTS: usize = 50;
 const MOST_ENTRIES: usize = 300;
 const MOST_AT_ONCE: usize = 50;
@@ -30,8 +30,8 @@ pub(super) fn actions() -> Vec<Action> {
             .documented("parameters, `AclNotExist`")
             .assumed("`OperationDenied.AclInUse` while a listener uses it"),
         Action::write(Product::Slb, "AddAccessControlListEntry", "AclId! AclEntrys!", add)
-            .documented("parameters, `AclNotExist`, `AclEntryExceedLimit`")
-            .assumed("a known entry is no error; 50 in a call, 300 in a list; at once"),
+            .documented("parameters, `AclNotExist`, `AclEntryExceedLimit`, `InvalidParam.AclEntryExists`")
+            .assumed("a known entry refuses the call; 50 in a call, 300 in a list; at once"),
         Action::write(Product::Slb, "RemoveAccessControlListEntry", "AclId! AclEntrys!", remove)
             .documented("parameters, `AclNotExist`")
             .assumed("an unknown entry is no error, not `AclEntryEmpty`; at once"),
@@ -44,9 +44,14 @@ pub(super) fn actions() -> Vec<Action> {
         .documented("parameters, answer, 10 on a page, 50 at most")
         .assumed("`AclName` finds parts of names")
         .listing("/Acls/Acl"),
-        Action::read(Product::Slb, "DescribeAccessControlListAttribute", "AclId! AclEntryComment", describe)
-            .documented("parameters, answer, `AclNotExist`")
-            .assumed("no pages; entries in order of their text"),
+        Action::read(
+            Product::Slb,
+            "DescribeAccessControlListAttribute",
+            "AclId! AclEntryComment Page PageSize",
+            describe,
+        )
+        .documented("parameters, answer, `AclNotExist`, 10 entries on a page, 50 at most")
+        .assumed("entries in order of their text; every page has all listeners"),
     ]
 }
 
@@ -126,6 +131,10 @@ fn add(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let id = cx.params.need("AclId")?;
     let given = entries(cx)?;
     let acl = cx.account.acls.get_mut(id).ok_or_else(|| unknown(id))?;
+    if given.iter().any(|it| acl.entries.contains_key(&it.entry)) {
+        let message = "The specified aclEntry already exists in the acl.";
+        return Err(ApiError::new(400, "InvalidParam.AclEntryExists", message));
+    }
     if acl.entries.len() + given.len() > MOST_ENTRIES {
         return Err(ApiError::new(400, "AclEntryExceedLimit", "The number of entries exceeds the limit."));
     }
@@ -163,13 +172,18 @@ fn list(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 fn describe(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let id = cx.params.need("AclId")?;
     let acl = cx.account.acls.get(id).ok_or_else(|| unknown(id))?;
+    let number = cx.params.number_in("Page", 1, i64::MAX)?.unwrap_or(1);
+    let size = cx.params.number_in("PageSize", 1, 50)?.unwrap_or(10);
+    let (skip, size) = (usize::try_from((number - 1).saturating_mul(size)), usize::try_from(size).unwrap_or(0));
+    let shown = acl.entries.iter().skip(skip.unwrap_or(usize::MAX)).take(size);
     let entries: Vec<Value> =
-        acl.entries.iter().map(|(entry, comment)| json!({"AclEntryIP": entry, "AclEntryComment": comment})).collect();
+        shown.map(|(entry, comment)| json!({"AclEntryIP": entry, "AclEntryComment": comment})).collect();
     Ok(json!({
         "AclId": id,
         "AclName": acl.name,
         "AddressIPVersion": acl.ip_version,
         "AclEntrys": {"AclEntry": entries},
+        "TotalAclEntry": acl.entries.len(),
         "RelatedListeners": {"RelatedListener": users(cx.account, id)},
         "Tags": {"Tag": tag_list(&acl.tags)},
     }))

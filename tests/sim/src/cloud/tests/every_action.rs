@@ -269,6 +269,14 @@ async fn access_control(client: &Client) {
     let both = r#"[{"entry":"10.0.0.0/8","comment":"a"},{"entry":"10.1.2.3/32"}]"#;
     client.slb("AddAccessControlListEntry", &[acl, ("AclEntrys", both)]).await.unwrap();
     let one = r#"[{"entry":"10.0.0.0/8"}]"#;
+    let again = client.slb("AddAccessControlListEntry", &[acl, ("AclEntrys", one)]).await;
+    assert_eq!(again, Err("InvalidParam.AclEntryExists".into()));
+    let second = [acl, ("Page", "2"), ("PageSize", "1")];
+    let paged = client.slb("DescribeAccessControlListAttribute", &second).await.unwrap();
+    assert_eq!(
+        (&paged["AclEntrys"]["AclEntry"][0]["AclEntryIP"], &paged["TotalAclEntry"]),
+        (&json!("10.1.2.3/32"), &json!(2))
+    );
     client.slb("RemoveAccessControlListEntry", &[acl, ("AclEntrys", one)]).await.unwrap();
     let whole = client.slb("DescribeAccessControlListAttribute", &[acl]).await.unwrap();
     assert_eq!(whole["AclEntrys"]["AclEntry"], json!([{"AclEntryIP": "10.1.2.3/32", "AclEntryComment": ""}]));
