@@ -1,10 +1,11 @@
 //! What must be read before a diff means anything.
 
-use super::desired::Desired;
+use super::desired::{ClbModel, Desired};
 use super::diff::access_list;
 use super::diff::instance::charge_differs;
 use super::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use super::observed::{Observed, ObservedInstance, PendingCharge};
+use crate::plan::loadbalancer::listener_pass::ListenerModel as _;
 
 /// What must still be read before a diff means anything. Groups' names come first; see [`Observed::groups`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,18 +55,23 @@ impl Desired {
             ..MissingReads::default()
         };
         let https = self.listeners.iter().filter(|(key, _)| self.manage_listeners && key.protocol == Protocol::Https);
+        let is_unread = |id: &String| !observed.parts.certificates.contains_key(id);
         for (key, listener) in https {
-            let Some(remote) = observed.listeners.as_ref().and_then(|listeners| listeners.get(key)) else { continue };
+            let certificate = |fields: &ListenerFields| fields.get(&ListenerField::ServerCertificateId).cloned();
+            let mut there = observed.listeners.iter().flatten();
+            let Some(remote) = observed.listeners.as_ref().and_then(|listeners| listeners.get(key)) else {
+                // What serves there would be gone before the cloud refuses the certificate of its replacement.
+                let replaces = there.any(|(other, _)| ClbModel::collide(*other, *key));
+                needs.certificates.extend(certificate(&listener.fields).filter(|id| replaces && is_unread(id)));
+                continue;
+            };
             if listener.certificates.is_some() && remote.certificates.is_none() {
                 needs.domain_extensions.push(*key);
             }
-            let certificate = |fields: &ListenerFields| fields.get(&ListenerField::ServerCertificateId).cloned();
             if let (Some(new), Some(old)) = (certificate(&listener.fields), certificate(&remote.fields))
                 && new != old
             {
-                needs
-                    .certificates
-                    .extend([new, old].into_iter().filter(|id| !observed.parts.certificates.contains_key(id)));
+                needs.certificates.extend([new, old].into_iter().filter(is_unread));
             }
         }
         needs.certificates.sort_unstable();

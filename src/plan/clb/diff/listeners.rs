@@ -7,7 +7,7 @@ use super::fields;
 use crate::plan::clb::annotations::Name;
 use crate::plan::clb::desired::{ClbModel, DesiredListener};
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKey, Protocol};
-use crate::plan::clb::observed::{CertificateState, ObservedDomainExtension, ObservedListener};
+use crate::plan::clb::observed::{CertificateState, Observed, ObservedDomainExtension, ObservedListener};
 use crate::plan::clb::operation::Own;
 use crate::plan::loadbalancer::annotations::AnnotationName;
 use crate::plan::loadbalancer::listener_diff::is_ours;
@@ -86,8 +86,14 @@ impl ListenerModel for ClbModel {
         scheduler.is_some_and(|wanted| found.fields.get(&Field::Scheduler).is_some_and(|found| found != wanted))
     }
 
-    /// A listener must lead to one that is there.
+    /// A listener must lead to one that is there, and replaces another only with a certificate that can be used.
     fn review(pass: &mut Pass<'_, Self>) {
+        for (key, wanted) in &pass.desired.listeners {
+            if let Some(problem) = replaced_in_vain(pass, *key, wanted) {
+                pass.plan.problem(problem);
+                pass.verdicts.insert(*key, ListenerAction::Blocked);
+            }
+        }
         for (key, wanted) in &pass.desired.listeners {
             let Some(to) = Self::leads_to(wanted).filter(|to| !target_exists(pass, *to)) else { continue };
             let rule = format!("must lead to a port with an HTTPS listener; listener {key} stays as it is");
@@ -99,21 +105,36 @@ impl ListenerModel for ClbModel {
 
     /// A new certificate must exist and be valid, unless the old one is gone.
     fn withdraw(pass: &mut Pass<'_, Self>, key: ListenerKey, wanted: &mut ListenerFields, found: &ObservedListener) {
-        let (field, states) = (Field::ServerCertificateId, &pass.observed.parts.certificates);
+        let field = Field::ServerCertificateId;
         let (Some(new), Some(old)) = (wanted.get(&field), found.fields.get(&field)) else { return };
-        if new == old || states.get(old) == Some(&CertificateState::Missing) {
+        if new == old || pass.observed.parts.certificates.get(old) == Some(&CertificateState::Missing) {
             return;
         }
-        let fault = match states.get(new) {
-            Some(CertificateState::Missing) => "does not exist",
-            Some(CertificateState::Expired) => "has expired",
-            Some(CertificateState::Unknown) => "could not be looked up",
-            Some(CertificateState::Valid) | None => return,
-        };
+        let Some(fault) = certificate_fault(pass.observed, new) else { return };
         let rule = format!("must be a valid certificate: this one {fault}, so listener {key} keeps {old}");
         pass.plan.problem(ServiceProblem::invalid(Name::CertId.key(), new, rule));
         wanted.remove(&field);
     }
+}
+
+/// Why a certificate cannot be used, as far as it was looked up.
+fn certificate_fault(observed: &Observed, id: &str) -> Option<&'static str> {
+    match observed.parts.certificates.get(id)? {
+        CertificateState::Missing => Some("does not exist"),
+        CertificateState::Expired => Some("has expired"),
+        CertificateState::Unknown => Some("could not be looked up"),
+        CertificateState::Valid => None,
+    }
+}
+
+/// The cloud would refuse the certificate of a new listener only after what serves on its port has been deleted.
+fn replaced_in_vain(pass: &Pass<'_, ClbModel>, key: ListenerKey, wanted: &DesiredListener) -> Option<ServiceProblem> {
+    let is_new = matches!(pass.verdicts.get(&key)?, ListenerAction::Create | ListenerAction::Replace);
+    let serving = pass.remote.keys().find(|other| is_new && ClbModel::collide(**other, key))?;
+    let id = wanted.fields.get(&Field::ServerCertificateId)?;
+    let fault = certificate_fault(pass.observed, id)?;
+    let rule = format!("must be a valid certificate: this one {fault}, so listener {serving} keeps serving");
+    Some(ServiceProblem::invalid(Name::CertId.key(), id, rule))
 }
 
 fn target_exists(pass: &Pass<'_, ClbModel>, target: ListenerKey) -> bool {

@@ -221,6 +221,29 @@ fn a_certificate_whose_predecessor_is_gone_is_not_judged() {
 }
 
 #[test]
+fn a_listener_serves_on_if_the_certificate_of_its_replacement_cannot_be_used() {
+    let https = [("protocol-port", "https:80"), ("cert-id", "cert-2")];
+    let domains = ("domain-extensions", "a.example.com:cert-3");
+    let world = World::new(&https);
+    let mut cloud = World::new(&[]).served();
+    assert_eq!(world.desired().needs(&cloud.observed).certificates, ["cert-2"], "it is judged before anything goes");
+    for state in [CertificateState::Missing, CertificateState::Expired, CertificateState::Unknown] {
+        cloud.observed.parts.certificates = BTreeMap::from([("cert-2".to_owned(), state)]);
+        for more in [&[][..], &[domains]] {
+            let told = refused(&World::new(&[&https, more].concat()), &cloud);
+            assert!(told.contains("cert-2") && told.contains("listener 80/tcp keeps serving"), "{state:?}: {told}");
+        }
+    }
+    cloud.observed.parts.certificates = BTreeMap::from([("cert-2".to_owned(), CertificateState::Valid)]);
+    assert!(world.desired().needs(&cloud.observed).is_empty());
+    world.bring(&mut cloud);
+    assert_eq!((cloud.listeners(), world.plan(&cloud).as_str()), (vec!["80/https".to_owned()], ""));
+    // Where nothing serves, the cloud itself may judge.
+    let beside = World::new(&[("protocol-port", "https:81"), https[1]]).ports(&[port(81, "TCP", 8081, 30081)]);
+    assert_eq!(beside.desired().needs(&cloud.observed).certificates, [""; 0]);
+}
+
+#[test]
 fn groups_that_hold_anything_of_others_stay() {
     let world = World::new(&OVERRIDE);
     let mut cloud = Cloud::of_user();
