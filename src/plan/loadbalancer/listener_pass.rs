@@ -186,7 +186,9 @@ impl<M: ListenerModel> Pass<'_, M> {
             }
         };
         let is_other = |found: &ObservedListener<M>| {
-            M::is_fixed_otherwise(wanted, found) || M::redirects_to(key, found) != M::leads_to(wanted)
+            // Nothing of a listener that redirects can be changed, its mark included.
+            let lacks_mark = M::leads_to(wanted).is_some() && !self.desired.owner.owns_listener(&found.description);
+            M::is_fixed_otherwise(wanted, found) || M::redirects_to(key, found) != M::leads_to(wanted) || lacks_mark
         };
         let verdict = match self.remote.get(&key) {
             None => ListenerAction::Create,

@@ -244,6 +244,26 @@ fn a_listener_serves_on_if_the_certificate_of_its_replacement_cannot_be_used() {
 }
 
 #[test]
+fn a_redirecting_listener_of_the_user_that_is_taken_over_becomes_ours() {
+    let forwarding: &[(&str, &str)] =
+        &[("protocol-port", "http:80,https:443"), ("forward-port", "80:443"), ("cert-id", "cert-1")];
+    let world = World::new(&[&OVERRIDE, forwarding].concat())
+        .ports(&[port(80, "TCP", 8080, 30080), port(443, "TCP", 8443, 30443)]);
+    let mut cloud = Cloud::of_user();
+    world.bring(&mut cloud);
+    cloud.listener(80, Protocol::Http).description.clear();
+    let first = world.bring(&mut cloud);
+    assert!(first.problems.is_empty() && first.overrides, "{first}");
+    let owner = Owner::of(&world.service, &world.settings);
+    assert!(owner.owns_listener(&cloud.listener(80, Protocol::Http).description), "{first}");
+    let again = plan(&world, &cloud);
+    assert!(again.steps.is_empty() && !again.overrides, "{again}");
+    let left = teardown(&owner, &leaving(Some("lb-user"), false), &cloud.observed);
+    left.steps.iter().for_each(|step| cloud.perform(&step.operation));
+    assert_eq!((left.problems.len(), cloud.listeners()), (0, vec!["9000/tcp".to_owned()]), "{left}");
+}
+
+#[test]
 fn groups_that_hold_anything_of_others_stay() {
     let world = World::new(&OVERRIDE);
     let mut cloud = Cloud::of_user();
