@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::model::{CreateAccessList, CreateInstance, InstanceField, InstanceFields};
+use super::model::{CreateAccessList, CreateInstance, InstanceField, InstanceFields, ListenerFields};
 use crate::plan::inputs::NodeView;
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::desired;
@@ -78,4 +78,6 @@ pub struct DesiredAccess {
     pub create: CreateAccessList,
     /// Its entries; never empty.
     pub entries: BTreeSet<IpNet>,
+    /// What annotations say instead; it holds while the ranges do not count.
+    pub otherwise: ListenerFields,
 }

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 
-use crate::plan::clb::annotations::{Annotations, Name};
+use crate::plan::clb::annotations::{Annotations, Name, listener_fields};
 use crate::plan::clb::desired::{Desired, DesiredAccess};
-use crate::plan::clb::model::{CreateAccessList, MOST_ENTRIES};
-use crate::plan::clb::model::{ListenerField as Field, ListenerFields};
+use crate::plan::clb::model::{CreateAccessList, ListenerField as Field, ListenerFields, MOST_ENTRIES, Protocol};
 use crate::plan::inputs::ServiceView;
 use crate::plan::loadbalancer::applied;
 use crate::plan::loadbalancer::desire::{self, SOURCE_RANGES};
@@ -69,7 +68,10 @@ fn add_ranges(desired: &mut Desired, service: &ServiceView, annotations: &Annota
     }
     let (name, tags) = (desired.owner.access_list_name(), desired.owner.cluster_tags());
     let create = CreateAccessList { name, ip_version, tags };
-    desired.access = Some(DesiredAccess { create, entries });
+    // They are the same for all protocols.
+    let mut otherwise = listener_fields(annotations, Protocol::Tcp);
+    otherwise.retain(|field, _| matches!(field, Field::AclStatus | Field::AclType | Field::AclId));
+    desired.access = Some(DesiredAccess { create, entries, otherwise });
 }
 
 /// Attributes of listeners that the list protects.

@@ -74,12 +74,13 @@ pub(super) fn resolved<'a>(desired: &'a Desired, observed: &Observed) -> Cow<'a,
     Cow::Owned(resolved)
 }
 
-/// The same without access control of ours.
+/// The same without access control of ours: with what annotations say of it.
 fn open(desired: &Desired) -> Desired {
-    let mut open = Desired { access: None, ..desired.clone() };
+    let mut open = desired.clone();
+    let otherwise = open.access.take().map(|access| access.otherwise).unwrap_or_default();
     for listener in open.listeners.values_mut() {
-        // An annotation and the ranges are never stated together.
         listener.fields.retain(|field, _| !matches!(field, Field::AclStatus | Field::AclType | Field::AclId));
+        listener.fields.extend(otherwise.clone());
     }
     open
 }

@@ -204,6 +204,25 @@ fn what_the_official_controller_ignored_comes_into_force_only_when_it_is_restate
 }
 
 #[test]
+fn an_inherited_listener_is_opened_although_the_service_states_ranges_that_do_not_count() {
+    let inherited = |status: &str| {
+        let mut world =
+            ranges(&[("acl-status", status), ("acl-type", "white"), ("acl-id", "acl-user")], &["10.0.0.0/8"]);
+        world.service.labels.insert(LABEL_HASH.into(), "x".into());
+        world
+    };
+    let mut cloud = inherited("on").served();
+    assert_eq!(field(&mut cloud, ListenerField::AclId), "acl-user");
+    cloud.observed.parts.access_list = AccessList::Absent;
+    let plan = inherited("off").bring(&mut cloud).to_string();
+    assert!(plan.contains("AclStatus on -> off"), "{plan}");
+    assert_eq!(
+        (field(&mut cloud, ListenerField::AclStatus).as_str(), inherited("off").plan(&cloud)),
+        ("off", String::new())
+    );
+}
+
+#[test]
 fn nodes_can_be_checked_at_their_health_check_port() {
     let local = |annotations: &[(&str, &str)], on: bool| {
         let mut world = World::new(annotations);
