@@ -646,14 +646,14 @@ async fn slices_are_read_once_they_are_made() {
         server.list(OLD_SLICES, page("6", "", slices));
         server.list(ENDPOINTS, page("6", "", endpoints()));
         server.drop_watches(ENDPOINTS);
-        sleep(Duration::from_secs(30)).await;
+        sleep(Duration::from_secs(20)).await;
         assert_eq!((address().as_deref(), watched().as_str()), (Some("10.0.0.1"), ENDPOINTS));
     }
     server.list(OLD_SLICES, page("7", "", json!([])));
     server.list(OLD_SLICES, page("7", "", json!([slice("s", "web", "10.0.0.2")])));
     server.list(ENDPOINTS, page("7", "", endpoints()));
     server.drop_watches(ENDPOINTS);
-    sleep(Duration::from_secs(30)).await;
+    sleep(Duration::from_secs(20)).await;
     assert_eq!((address().as_deref(), watched().as_str()), (Some("10.0.0.2"), OLD_SLICES));
 }
 

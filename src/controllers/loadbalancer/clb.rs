@@ -110,8 +110,7 @@ impl Product for ClbProduct {
         if let Goal::Remove(removal) = goal
             && removal.had_ranges
         {
-            let found = tolerate(&mut unread, self.find_access_list(&removal.owner.access_list_name()).await)?;
-            observed.parts.access_list = found.unwrap_or(AccessList::Unknown);
+            tolerate(&mut unread, self.read_access_list(&removal.owner, observed).await)?;
         }
         Ok(Completed { shows_all_made, unread })
     }

@@ -20,7 +20,7 @@ pub struct MissingReads {
     pub group_backends: Vec<String>,
     /// Ids of certificates that must be looked up.
     pub certificates: Vec<String>,
-    /// Name of the access control list that must be looked up.
+    /// Usual name of the access control list that must be looked up.
     pub access_list: Option<String>,
 }
 

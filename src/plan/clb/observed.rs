@@ -23,6 +23,8 @@ pub struct ObservedParts {
     pub certificates: BTreeMap<String, CertificateState>,
     /// The access control list that carries the name of ours.
     pub access_list: AccessList,
+    /// Whether a load balancer that was preserved keeps the list of the usual name, so that ours has another name.
+    pub list_is_kept: bool,
 }
 
 /// What is known of an access control list.
@@ -44,7 +46,7 @@ pub enum AccessList {
 pub struct ObservedAccessList {
     /// `acl-...`
     pub id: String,
-    /// Its name; ours are `k8s/acl/<service>/<namespace>/<cluster id>`.
+    /// Its name; ours are `k8s/acl/<service>/<namespace>/<cluster id>`, or `k8s/acl/<digest>` beside one that was preserved.
     pub name: String,
     /// Addresses and blocks.
     pub entries: BTreeSet<IpNet>,

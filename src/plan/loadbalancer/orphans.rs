@@ -62,8 +62,9 @@ pub fn unclaimed_access_lists<'a>(
     services: &[Arc<ServiceView>],
     settings: &ServiceSettings,
 ) -> Vec<Unclaimed<OrphanedAccessList>> {
+    let owners = services.iter().map(|service| Owner::of(service, settings));
     let needed: BTreeSet<String> =
-        services.iter().map(|service| Owner::of(service, settings).access_list_name()).collect();
+        owners.flat_map(|owner| [owner.access_list_name(), owner.own_access_list_name()]).collect();
     let ours = lists.into_iter().filter(|(_, name, tags)| {
         tags.get(&settings.cluster_tag) == Some(&settings.cluster_id) && Owner::is_access_list_name(name)
     });

@@ -222,15 +222,21 @@ impl Owner {
         self.mark("acl", SHORT_MARK)
     }
 
+    /// The name of the access control list while a preserved load balancer of a Service of this name keeps the other one.
+    pub fn own_access_list_name(&self) -> String {
+        format!("k8s/acl/{}", digest::hex(format!("{}/{}", self.access_list_name(), self.uid).as_bytes()))
+    }
+
     /// Whether an access control list of this name was made for some Service.
     pub fn is_access_list_name(name: &str) -> bool {
         name.starts_with("k8s/acl/") && is_mark(name)
     }
 
-    /// Whether an access control list is ours: it carries our name and the tag of our cluster.
+    /// Whether an access control list is ours: it carries one of our names and the tag of our cluster.
     pub fn owns_access_list(&self, name: &str, tags: &LiteMap<String, String>) -> bool {
         let is_tagged = tags.get(&self.cluster_tag) == Some(&self.cluster_id);
-        name == self.access_list_name() && is_tagged && !self.is_of_other_cluster(tags)
+        let is_named = name == self.access_list_name() || name == self.own_access_list_name();
+        is_named && is_tagged && !self.is_of_other_cluster(tags)
     }
 
     /// Whether a listener with this description is ours. The port in the mark need not be the listener's.

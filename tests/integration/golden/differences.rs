@@ -94,7 +94,8 @@ intended.
 - Values that the API would reject are not sent.
 - The deletion of a Service depends only on what must be removed. It works on IPv6 load balancers of users, with
   `service.disable_public`, and with invalid annotations.
-- A load balancer that `preserve-lb-on-delete` keeps also keeps its listeners and server groups, and continues to serve.
+- A load balancer that `preserve-lb-on-delete` keeps also keeps its listeners and server groups, and continues to serve. Its access
+  control list stays, too: a Service that is made again under that name gets one of its own.
 - Certificates of `domain-extensions` can be changed, and removed by an empty value.
 - If the class or type annotation gives a Service to a controller other than `service` and `nlb`, its load balancer stays until the
   Service is deleted or given back. An event reports this.

@@ -102,7 +102,7 @@ impl ClbProduct {
     ) -> Result<Vec<Fault>, Fault> {
         let (mut unread, mut needs) = (Vec::<Fault>::new(), goal.needs(observed));
         while !needs.is_empty() {
-            let failed = self.read_missing(&needs, observed, due).await?;
+            let failed = self.read_missing(goal.owner(), &needs, observed, due).await?;
             // What failed is tried once more if something else was read.
             unread.retain(|before| !failed.iter().any(|fault| fault.action == before.action));
             unread.extend(failed);
@@ -117,6 +117,7 @@ impl ClbProduct {
 
     async fn read_missing(
         &self,
+        owner: &Owner,
         needs: &MissingReads,
         observed: &mut Observed,
         due: Due<'_>,
@@ -149,14 +150,24 @@ impl ClbProduct {
             let state = tolerate(&mut unread, self.clb.certificate_state(certificate).await)?;
             observed.parts.certificates.insert(certificate.clone(), state.unwrap_or(CertificateState::Unknown));
         }
-        if let Some(name) = &needs.access_list {
-            let found = tolerate(&mut unread, self.find_access_list(name).await)?;
-            observed.parts.access_list = found.unwrap_or(AccessList::Unknown);
+        if needs.access_list.is_some() {
+            tolerate(&mut unread, self.read_access_list(owner, observed).await)?;
         }
         Ok(unread)
     }
 
-    pub(super) async fn find_access_list(&self, name: &str) -> Result<AccessList, Fault> {
-        Ok(self.clb.find_access_list(name).await?.map_or(AccessList::Absent, AccessList::Found))
+    /// Looks for the access control list of the Service, under both of its names where it can have either.
+    pub(super) async fn read_access_list(&self, owner: &Owner, observed: &mut Observed) -> Result<(), Fault> {
+        (observed.parts.access_list, observed.parts.list_is_kept) = (AccessList::Unknown, false);
+        let mut found = self.clb.find_access_list(&owner.access_list_name()).await?;
+        if observed.may_have_own_list(owner, found.as_ref()) {
+            let own = self.clb.find_access_list(&owner.own_access_list_name()).await?;
+            if own.is_some() || found.as_ref().is_some_and(|usual| !usual.listeners.is_empty()) {
+                observed.parts.list_is_kept = true;
+                found = own;
+            }
+        }
+        observed.parts.access_list = found.map_or(AccessList::Absent, AccessList::Found);
+        Ok(())
     }
 }

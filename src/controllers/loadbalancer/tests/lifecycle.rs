@@ -2,7 +2,7 @@
 //! the simulated cloud, which judges every request by itself: plans converge, being killed at any write changes nothing
 //! about the end, nothing of others is touched, and nothing is left behind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -184,7 +184,7 @@ impl Side {
             priority: Priority::default(),
             stocked: [].into(),
             most_refused: usize::MAX,
-            serve_others: &|_| std::collections::BTreeSet::new(),
+            serve_others: &|_| BTreeSet::new(),
         }
         .run(plan.steps, observed)
         .await
@@ -519,6 +519,57 @@ async fn follow(world: World, moves: Vec<Vec<u8>>) -> Result<(), TestCaseError> 
         prop_assert!(execution.failures.refused.is_empty(), "{:?}", execution.failures.refused);
     }
     Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_made_again_is_served_although_its_preserved_load_balancer_keeps_the_access_list() {
+    let of = |uid: &str, annotations: &[(&str, &str)], range: Option<&str>| {
+        let mut world = World::new(annotations);
+        uid.clone_into(&mut world.service.uid);
+        world.service.source_ranges = range.into_iter().map(str::to_owned).collect();
+        world
+    };
+    let bring = async |side: &mut Side, world: &World| {
+        let (plan, _) = side.bring(world, usize::MAX, true).await.unwrap();
+        assert_eq!(plan.problems, [], "{plan}");
+        let (again, _) = side.bring(world, usize::MAX, true).await.unwrap();
+        assert!(again.steps.is_empty() && again.problems.is_empty(), "{again}");
+    };
+    let lists = |side: &Side| {
+        let ours = |account: &Account| {
+            let ours = account.acls.values().filter(|list| Owner::is_access_list_name(&list.name));
+            ours.flat_map(|list| list.entries.keys().cloned()).collect::<BTreeSet<_>>()
+        };
+        side.cloud.look(ours).into_iter().collect::<Vec<_>>()
+    };
+    let (old, new) = (("5e4d-1", "10.0.0.0/8"), ("5e4d-2", "172.16.0.0/12"));
+    let mut side = Side::new();
+    let preserved = of(old.0, &[("preserve-lb-on-delete", "true")], Some(old.1));
+    bring(&mut side, &preserved).await;
+    assert!(side.remove(&preserved, usize::MAX, true).await);
+    let kept = std::mem::take(&mut side.label);
+    side.ingress.clear();
+
+    let again = of(new.0, &[], Some(new.1));
+    bring(&mut side, &again).await;
+    assert_eq!(lists(&side), [old.1, new.1]);
+    let uses = |side: &Side, id: &str| {
+        let listener = side.cloud.look(|account| account.load_balancers[id].listeners[&(80, Protocol::Tcp)].clone());
+        (listener.acl_status, listener.acl_ids)
+    };
+    assert_eq!((uses(&side, &kept).0.as_str(), uses(&side, &side.label).0.as_str()), ("on", "on"));
+    assert_ne!(uses(&side, &kept).1, uses(&side, &side.label).1);
+
+    bring(&mut side, &of(new.0, &[], None)).await;
+    assert_eq!(lists(&side), [old.1]);
+    bring(&mut side, &again).await;
+    // Its user deletes the other load balancer, and leaves the list.
+    side.cloud.edit(|account| drop(account.load_balancers.remove(&kept)));
+    bring(&mut side, &again).await;
+    assert_eq!(lists(&side), [old.1, new.1]);
+    assert!(side.remove(&again, usize::MAX, true).await);
+    assert_eq!(lists(&side), [old.1]);
+    assert_eq!(side.cloud.complaints(), Vec::<String>::new());
 }
 
 proptest! {

@@ -2,7 +2,8 @@
 //!
 //! The list is named like our server groups and tagged with the cluster's id and uid; together they prove that it is ours. It is made
 //! and filled before a listener refers to it, because an empty white list refuses every client, and deleted after the
-//! last listener has stopped using it.
+//! last listener has stopped using it. A load balancer that is preserved keeps the list; if a Service of that name is made
+//! again, its list has a name with the Service's uid in it.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -48,16 +49,18 @@ fn ours<'a>(owner: &Owner, observed: &'a Observed) -> Option<&'a ObservedAccessL
 pub(super) fn resolved<'a>(desired: &'a Desired, observed: &Observed) -> Cow<'a, Desired> {
     let Some(list) = ours(&desired.owner, observed) else {
         let ignored = desired.access.is_some() && desired.extra.inherited && observed.instance.is_some();
-        return if ignored { Cow::Owned(open(desired)) } else { Cow::Borrowed(desired) };
+        let own = || desired.owner.own_access_list_name();
+        return match ignored {
+            true => Cow::Owned(open(desired)),
+            false if observed.parts.list_is_kept => Cow::Owned(named(desired, &own(), &own())),
+            false => Cow::Borrowed(desired),
+        };
     };
+    if desired.access.is_some() {
+        return Cow::Owned(named(desired, &list.name, &list.id));
+    }
     let mut resolved = desired.clone();
     for (key, listener) in &mut resolved.listeners {
-        if desired.access.is_some() {
-            if let Some(id) = listener.fields.get_mut(&Field::AclId).filter(|id| **id == list.name) {
-                id.clone_from(&list.id);
-            }
-            continue;
-        }
         let remote = observed.listeners.as_ref().and_then(|all| all.get(key)?.fields.get(&Field::AclId));
         let attached = ids(remote.map_or("", String::as_str));
         if !attached.contains(list.id.as_str()) || listener.fields.contains_key(&Field::AclStatus) {
@@ -72,6 +75,16 @@ pub(super) fn resolved<'a>(desired: &'a Desired, observed: &Observed) -> Cow<'a,
         }
     }
     Cow::Owned(resolved)
+}
+
+/// The same with a list of this name, which listeners find by this id.
+fn named(desired: &Desired, name: &str, id: &str) -> Desired {
+    let mut named = desired.clone();
+    let Some(access) = &mut named.access else { return named };
+    let usual = std::mem::replace(&mut access.create.name, name.to_owned());
+    let fields = named.listeners.values_mut().filter_map(|listener| listener.fields.get_mut(&Field::AclId));
+    fields.filter(|found| **found == usual).for_each(|found| id.clone_into(found));
+    named
 }
 
 /// The same without access control of ours: with what annotations say of it.
@@ -145,6 +158,19 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
 fn used_elsewhere(list: &ObservedAccessList, observed: &Observed) -> bool {
     let here = observed.instance.as_ref().map_or("", |instance| instance.id.as_str());
     list.listeners.iter().any(|(id, _)| id != here)
+}
+
+impl Observed {
+    /// Whether the Service may have a list of its own name beside the one of the usual name, which a preserved load
+    /// balancer keeps, or has kept.
+    pub(crate) fn may_have_own_list(&self, owner: &Owner, usual: Option<&ObservedAccessList>) -> bool {
+        let here = self.id().unwrap_or_default();
+        let is_free = |list: &ObservedAccessList| list.listeners.iter().all(|(id, _)| id != here);
+        match usual {
+            Some(list) => owner.owns_access_list(&list.name, &list.tags) && is_free(list),
+            None => self.listeners.iter().flatten().any(|(_, it)| it.fields.contains_key(&Field::AclId)),
+        }
+    }
 }
 
 /// Lets listeners wait for the list, and takes away what is no longer wanted.

@@ -137,6 +137,27 @@ fn the_list_goes_with_the_service_unless_a_listener_stays_that_uses_it() {
 }
 
 #[test]
+fn a_list_beside_a_preserved_one_is_made_filled_and_deleted_under_a_name_of_its_own() {
+    let world = ranges(&[], &["10.0.0.0/8"]);
+    let owner = Owner::of(&world.service, &world.settings);
+    let mut cloud = Cloud::default();
+    (cloud.observed.parts.access_list, cloud.observed.parts.list_is_kept) = (AccessList::Absent, true);
+    world.bring(&mut cloud);
+    let AccessList::Found(list) = cloud.observed.parts.access_list.clone() else { panic!("no list") };
+    assert_eq!((list.name, field(&mut cloud, ListenerField::AclId)), (owner.own_access_list_name(), list.id));
+    assert_eq!(world.plan(&cloud), "");
+    let next = edited_service(&world, |it| it.uid = "another".to_owned());
+    let own = [owner, Owner::of(&next.service, &next.settings)].map(|owner| owner.own_access_list_name());
+    assert!(own[0] != own[1] && own.iter().all(|name| Owner::is_access_list_name(name)), "{own:?}");
+    assert_eq!(ranges(&[], &["10.9.0.0/16"]).bring(&mut cloud).problems, []);
+    assert_eq!(entries(&cloud), ["10.9.0.0/16"]);
+    World::new(&[]).bring(&mut cloud);
+    assert_eq!(entries(&cloud), ["Absent"]);
+    world.bring(&mut cloud);
+    assert_eq!((entries(&cloud).as_slice(), world.plan(&cloud).as_str()), (&["10.0.0.0/8".to_owned()][..], ""));
+}
+
+#[test]
 fn ranges_that_cannot_be_kept_are_problems_and_those_that_mean_everybody_are_none() {
     let problem = |world: World| world.desire().unwrap_err().remove(0).to_string();
     assert!(problem(ranges(&[], &["10.0.0.0"])).contains("must be a block such as"));
