@@ -13,6 +13,7 @@ pub mod model;
 pub mod needs;
 pub mod observed;
 pub mod operation;
+mod restriction;
 pub mod teardown;
 #[cfg(test)]
 pub(crate) mod tests;

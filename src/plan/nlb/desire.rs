@@ -3,7 +3,7 @@
 mod ineffective;
 mod instance;
 mod listeners;
-pub(super) mod source_ranges;
+mod source_ranges;
 
 use std::collections::BTreeSet;
 

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use super::annotations::Name;
-use super::desire::source_ranges;
 use super::desired::{Desired, GroupSpec, NlbModel};
 use super::model::{CreateInstance, GroupField, InstanceField};
 use super::observed::{GroupDetails, Observed, ObservedInstance};
 use super::operation::{Own, Plan};
+use super::restriction;
 use crate::plan::inputs::Ingress;
 use crate::plan::loadbalancer::annotations::AnnotationName;
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
@@ -61,7 +61,7 @@ impl DiffModel for NlbModel {
     }
 
     fn resolved<'a>(desired: &'a Desired, observed: &Observed, plan: &mut Plan) -> Cow<'a, Desired> {
-        source_ranges::resolved(desired, observed, plan)
+        restriction::resolved(desired, observed, plan)
     }
 
     fn set_instance(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Protection {
