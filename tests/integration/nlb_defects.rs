@@ -1,15 +1,18 @@
 //! Defects of the official controller with network load balancers, between the binary and the simulated worlds. Those that a
 //! plan alone can show are in `plan::nlb::tests::defects`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use sim::cloud::Fault;
-use sim::cluster::{Effect, Failure, Match};
+use sim::cluster::{Effect, Failure, Match, Version};
 use sim::request_hold::Moment;
 use sim::testbed::Testbed;
+use tokio::time::Instant;
 
 use crate::harness::World;
+use crate::in_process::{Product, on_a_clock_of_its_own};
 use crate::nlb_lifecycle::{expose, finish, hostname, instances, is_clean, is_gone, point_at, served, world};
 use crate::nlb_moves::users_load_balancer;
 use crate::service_features::{containers_ready, gate_condition, pod, pod_endpoint};
@@ -268,7 +271,7 @@ async fn a_pod_is_ready_only_once_the_job_that_adds_it_has_succeeded() {
     let by_pod = json!({"metadata": {"annotations": {"service.beta.kubernetes.io/backend-type": "eni"}}});
     world.testbed.cluster.patch("Service", "default", "web", &by_pod).unwrap();
     world.testbed.cluster.create(pod("gated", true)).unwrap();
-    containers_ready(&world, "gated");
+    containers_ready(&world.testbed, "gated");
     world.testbed.cluster.set_endpoints("default", "web", &[pod_endpoint(101, "gated").not_ready()]).unwrap();
     cloud.faults().script("AddServersToServerGroup", Fault::JobFails);
     let mut again = cloud.faults().hold("AddServersToServerGroup", 1, Moment::Before);
@@ -276,10 +279,147 @@ async fn a_pod_is_ready_only_once_the_job_that_adds_it_has_succeeded() {
     again.arrived().await;
     let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
     assert!(told.contains("[JobFailed, request "), "{told}");
-    assert_eq!(gate_condition(&world, "gated"), None);
+    assert_eq!(gate_condition(&world.testbed, "gated"), None);
     again.release();
     let opened = Some(("True".to_owned(), "ServerRegistered".to_owned()));
-    world.until("the gate is open", |_| gate_condition(&world, "gated") == opened).await;
+    world.until("the gate is open", |_| gate_condition(&world.testbed, "gated") == opened).await;
     assert_eq!(served(&world.testbed), [("80".to_owned(), ["eni-101".to_owned()].into())]);
     finish(&world, ccm).await;
+}
+
+/// So many pods of a Deployment that grows, one each second.
+const GROWS_TO: u8 = 90;
+
+/// A Service of pods that wait for its load balancer and whose containers are not ready yet. Each change of backends takes longer
+/// than it takes until the next pod is ready.
+async fn growing() -> Testbed {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    testbed.join(1);
+    testbed.cloud.dials(|dials| {
+        dials.nlb_job_time = Duration::from_millis(1500);
+        dials.nlb_job_times.clear();
+    });
+    expose(&testbed, "web", &[80], &[], &[]);
+    let by_pod = json!({"metadata": {"annotations": {"service.beta.kubernetes.io/backend-type": "eni"}}});
+    testbed.cluster.patch("Service", "default", "web", &by_pod).unwrap();
+    for last in 1..=GROWS_TO {
+        let address = format!("192.168.0.{}", 100 + last);
+        testbed
+            .cloud
+            .edit(|cloud| drop(cloud.add_interface(&interface(last), "i-play-1", "vsw-i", &[&address]).clone()));
+        testbed.cluster.create(pod(&interface(last), true)).unwrap();
+    }
+    let all: Vec<_> = (1..=GROWS_TO).map(|last| pod_endpoint(100 + last, &interface(last)).not_ready()).collect();
+    testbed.cluster.set_endpoints("default", "web", &all).unwrap();
+    testbed
+}
+
+/// A pod and its network interface.
+fn interface(last: u8) -> String {
+    format!("eni-{last}")
+}
+
+fn start(testbed: &Testbed) -> Product {
+    Product::start(testbed, &["nlb"], "[leader_election]\nenabled = false\n")
+}
+
+fn is_ready(testbed: &Testbed) -> Option<bool> {
+    let service = testbed.cluster.get("Service", "default", "web")?;
+    let conditions = service["status"]["conditions"].as_array()?.clone();
+    let found = conditions.iter().find(|it| it["type"] == "LoadBalancerReady")?;
+    Some(found["status"] == "True")
+}
+
+/// What was seen while the pods became ready, one each second.
+#[derive(Default)]
+struct Growth {
+    /// Which backends were asked for, and when.
+    added: BTreeMap<String, Instant>,
+    /// When each gate opened.
+    opened: BTreeMap<String, Instant>,
+    runs: Option<Instant>,
+    published: Option<Instant>,
+    was_unready: bool,
+}
+
+impl Growth {
+    async fn watch(testbed: &Testbed) -> Self {
+        let (began, mut seen) = (Instant::now(), Self::default());
+        let mut ready = 0;
+        while began.elapsed() < Duration::from_secs(u64::from(GROWS_TO)) {
+            if began.elapsed().as_secs() >= u64::from(ready) {
+                ready += 1;
+                containers_ready(testbed, &interface(ready));
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            seen.note(testbed);
+        }
+        seen
+    }
+
+    fn note(&mut self, testbed: &Testbed) {
+        let now = Instant::now();
+        for call in testbed.cloud.take_calls().iter().filter(|call| call.action == "AddServersToServerGroup") {
+            let servers = call.parameters.iter().filter(|(name, _)| name.ends_with(".ServerId"));
+            for (_, server) in servers {
+                self.added.entry(server.clone()).or_insert(now);
+            }
+        }
+        for pod in self.added.keys().filter(|pod| gate_condition(testbed, pod).is_some_and(|it| it.0 == "True")) {
+            self.opened.entry(pod.clone()).or_insert(now);
+        }
+        let runs = testbed.cloud.look(|account| {
+            account
+                .nlb
+                .balancers
+                .values()
+                .any(|balancer| balancer.listeners.values().any(|it| it.shown_status() == "Running"))
+        });
+        self.runs = self.runs.or(runs.then_some(now));
+        let is_published = hostname(&testbed.cluster.get("Service", "default", "web").unwrap()).is_some();
+        self.published = self.published.or(is_published.then_some(now));
+        self.was_unready |= is_ready(testbed) == Some(false);
+    }
+
+    /// Pods whose gate opened too late, or never.
+    fn late(&self) -> Vec<&str> {
+        let end = *self.added.values().max().unwrap();
+        let is_late = |(pod, added): &(&String, &Instant)| {
+            self.opened.get(*pod).copied().unwrap_or(end).duration_since(**added) > Duration::from_secs(10)
+        };
+        self.added.iter().filter(is_late).map(|(pod, _)| pod.as_str()).collect()
+    }
+}
+
+/// As while a Deployment grows that others use already.
+#[test]
+fn each_pod_of_a_growing_deployment_is_ready_soon_although_the_next_ones_are_being_added() {
+    let (seen, log) = on_a_clock_of_its_own(0, async {
+        let testbed = growing().await;
+        let _product = start(&testbed);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(is_ready(&testbed), Some(true));
+        drop(testbed.cloud.take_calls());
+        Growth::watch(&testbed).await
+    });
+    assert!(seen.added.len() > 60, "{log}");
+    assert_eq!(seen.late(), [""; 0], "{log}");
+    assert!(!seen.was_unready, "it is in sync but for the last pods: {log}");
+}
+
+/// As where a Service and its Deployment are applied together.
+#[test]
+fn a_new_service_whose_pods_keep_coming_is_published_soon_after_its_listener_runs() {
+    let (seen, log) = on_a_clock_of_its_own(0, async {
+        let testbed = growing().await;
+        let _product = start(&testbed);
+        while testbed.cloud.count("nlb:CreateListener") == 0 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Growth::watch(&testbed).await
+    });
+    let runs = seen.runs.unwrap_or_else(|| panic!("there is no listener: {log}"));
+    let published = seen.published.unwrap_or_else(|| panic!("there is no address: {log}"));
+    assert!(published.duration_since(runs) < Duration::from_secs(15), "{log}");
+    assert_eq!(seen.late(), [""; 0], "{log}");
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sim::cloud::{Fault, Listener, LoadBalancer, Protocol};
 use sim::cluster::{Endpoint, NodeSpec};
+use sim::testbed::Testbed;
 
 use crate::harness::{ALL, Ccm, World, address, counts};
 
@@ -67,13 +68,13 @@ pub(crate) fn pod(name: &str, gated: bool) -> Value {
     })
 }
 
-pub(crate) fn containers_ready(world: &World, name: &str) {
+pub(crate) fn containers_ready(testbed: &Testbed, name: &str) {
     let status = json!({ "conditions": [{ "type": "ContainersReady", "status": "True" }] });
-    world.testbed.cluster.patch_status("Pod", "default", name, &status).unwrap();
+    testbed.cluster.patch_status("Pod", "default", name, &status).unwrap();
 }
 
-pub(crate) fn gate_condition(world: &World, name: &str) -> Option<(String, String)> {
-    let pod = world.testbed.cluster.get("Pod", "default", name)?;
+pub(crate) fn gate_condition(testbed: &Testbed, name: &str) -> Option<(String, String)> {
+    let pod = testbed.cluster.get("Pod", "default", name)?;
     let found = pod["status"]["conditions"].as_array()?.iter().find(|it| it["type"] == GATE)?.clone();
     Some((found["status"].as_str()?.to_owned(), found["reason"].as_str()?.to_owned()))
 }
@@ -107,19 +108,19 @@ async fn gated_pods_are_registered_reported_and_leave_gracefully() {
     for (name, gated) in [("gated", true), ("plain", false)] {
         cluster.create(pod(name, gated)).unwrap();
     }
-    containers_ready(&world, "plain");
+    containers_ready(&world.testbed, "plain");
     let endpoints = [pod_endpoint(101, "gated").not_ready(), pod_endpoint(102, "plain").not_ready()];
     cluster.set_endpoints("default", "web", &endpoints).unwrap();
     let ccm = world.start();
     world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
     assert_eq!(backends(&world), BTreeMap::new(), "no pod is ready for traffic");
 
-    containers_ready(&world, "gated");
-    world.until("the gate is open", |_| gate_condition(&world, "gated").is_some()).await;
-    assert_eq!(gate_condition(&world, "gated").unwrap(), ("True".to_owned(), "ServerRegistered".to_owned()));
+    containers_ready(&world.testbed, "gated");
+    world.until("the gate is open", |_| gate_condition(&world.testbed, "gated").is_some()).await;
+    assert_eq!(gate_condition(&world.testbed, "gated").unwrap(), ("True".to_owned(), "ServerRegistered".to_owned()));
     let server = ("eni-101".to_owned(), "192.168.0.101".to_owned());
     assert_eq!(backends(&world), BTreeMap::from([(server.clone(), 100)]), "only the one whose gate it is");
-    assert_eq!(gate_condition(&world, "plain"), None);
+    assert_eq!(gate_condition(&world.testbed, "plain"), None);
 
     let ready = [pod_endpoint(101, "gated"), pod_endpoint(102, "plain")];
     cluster.set_endpoints("default", "web", &ready).unwrap();
@@ -151,9 +152,9 @@ async fn a_pod_that_comes_back_under_its_name_with_a_gate_is_served() {
     cluster.delete("Pod", "default", "web-0").unwrap();
     world.until_quiet(Duration::from_secs(2)).await;
     cluster.create(pod("web-0", true)).unwrap();
-    containers_ready(&world, "web-0");
+    containers_ready(&world.testbed, "web-0");
     cluster.set_endpoints("default", "web", &[pod_endpoint(101, "web-0").not_ready()]).unwrap();
-    world.until("the gate is open", |_| gate_condition(&world, "web-0").is_some_and(|it| it.0 == "True")).await;
+    world.until("the gate is open", |_| gate_condition(&world.testbed, "web-0").is_some_and(|it| it.0 == "True")).await;
     assert!(ccm.stop().await.success());
 }
 
@@ -413,7 +414,7 @@ async fn pods_are_looked_up_in_batches_and_one_without_interface_delays_no_other
             said(&world, "web", "no network interface holds the pod addresses 192.168.1.200")
         })
         .await;
-    let lost = || gate_condition(&world, "pod-200");
+    let lost = || gate_condition(&world.testbed, "pod-200");
     world
         .until("its pod is reported", |_| lost() == Some(("False".to_owned(), "ServerInvalidServer".to_owned())))
         .await;

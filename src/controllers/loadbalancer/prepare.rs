@@ -277,7 +277,7 @@ impl<P: Product> Preparer<P> {
         case.state.cached.known = holds.then_some(known);
         match under_way {
             // What is left to remove goes together, after all jobs.
-            Some(again) if holds && case.handling.removes() => Err(Halt::under_way(again)),
+            Some(again) if holds && case.handling.removes() => Err(Halt::under_way(again, false)),
             _ => Ok(settled.failed),
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use thiserror::Error;
 use tracing::{info, warn};
 
@@ -13,6 +14,7 @@ use super::find::Unfound;
 use super::state::{LOAD_BALANCER_WITHHELD, is_news};
 use super::status::FailedWrite;
 use crate::alibaba::{Fault, FaultKind, Retry};
+use crate::clock;
 use crate::cluster::{Events, Regarding, WriteFault, event_code, truncate};
 use crate::controllers::Backoff;
 use crate::controllers::reporter::{self, failed_call, state, trouble};
@@ -65,6 +67,8 @@ pub(super) struct Later {
     state: SyncState,
     /// Whether each time is worth a line in the log.
     is_logged: bool,
+    /// Since when that is so, if not for longer.
+    since: Option<Timestamp>,
 }
 
 /// What an event has room for, without its code and the end that says what is left out.
@@ -147,26 +151,27 @@ impl Halt {
 
     /// Something is left out; the next run tries it again.
     pub(super) fn out_of_sync(why: String, again: Duration) -> Self {
-        Self::Later(Later { again, why: why.into(), state: SyncState::OutOfSync, is_logged: true })
+        Self::Later(Later { again, why: why.into(), state: SyncState::OutOfSync, is_logged: true, since: None })
     }
 
     /// How long to look for what a call with a lost answer may have created, before it is created again.
     pub(super) fn unsettled(again: Duration) -> Self {
         let why =
             "a call whose answer was lost may have created something; the controller looks for it before it goes on";
-        Self::Later(Later { again, why: why.into(), state: SyncState::Retrying, is_logged: true })
+        Self::Later(Later { again, why: why.into(), state: SyncState::Retrying, is_logged: true, since: None })
     }
 
-    /// Jobs of the cloud are pending; nothing is wrong.
-    pub(super) fn under_way(again: Duration) -> Self {
+    /// Jobs of the cloud are pending; nothing is wrong. If one of them `is_new`, the cloud takes no longer than it should.
+    pub(super) fn under_way(again: Duration, is_new: bool) -> Self {
         let why = "jobs of the cloud are pending".into();
-        Self::Later(Later { again, why, state: SyncState::InProgress, is_logged: false })
+        let since = is_new.then(clock::now);
+        Self::Later(Later { again, why, state: SyncState::InProgress, is_logged: false, since })
     }
 
     /// The Service is managed only since a moment ago, and its endpoints are not read yet. The watch reports that they were.
     pub(super) fn endpoints_unread() -> Self {
         let why = "the endpoints of the Service are being read".into();
-        Self::Later(Later { again: UNREAD, why, state: SyncState::Retrying, is_logged: false })
+        Self::Later(Later { again: UNREAD, why, state: SyncState::Retrying, is_logged: false, since: None })
     }
 
     /// The elastic address that is to be published is not known.
@@ -255,7 +260,8 @@ impl Halt {
         let message = format!("{what}: {whole}");
         let state = if self.is_under_way() { SyncState::InProgress } else { self.state() };
         let cause = self.shared_cause().filter(|_| state == SyncState::OutOfSync);
-        ObjectTrouble { state, cause, call: self.fault().map(failed_call), ..trouble(reason, message) }
+        let began = if let Self::Later(later) = self { later.since } else { None };
+        ObjectTrouble { state, cause, call: self.fault().map(failed_call), began, ..trouble(reason, message) }
     }
 
     /// Reason and subject of the event about it.

@@ -1,5 +1,6 @@
 //! One load balancer and its parts as the cloud holds them, and what steps do to them, whatever the product.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::time::Duration;
@@ -61,6 +62,12 @@ pub trait CloudModel: OperationModel {
     /// After what time to read the status of pending jobs of the cloud; `None` if there is none.
     fn look_again(_observed: &Observed<Self>) -> Option<Duration> {
         None
+    }
+
+    /// Server groups without what pending jobs of the cloud may still do to them. `None` if a job is about more than groups, so
+    /// that it is not known which of them traffic reaches.
+    fn settled_groups(observed: &Observed<Self>) -> Option<Cow<'_, LiteMap<String, ObservedGroup>>> {
+        Self::look_again(observed).is_none().then_some(Cow::Borrowed(&observed.groups))
     }
 
     /// A further label of the Service and its value; `None` as value if the label must be absent.

@@ -1,5 +1,6 @@
 //! What steps do to a load balancer, so that the next change can be planned without reading everything again.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +80,7 @@ impl CloudModel for NlbModel {
                     operation,
                     Operation::Delete { .. }
                         | Operation::DeleteListener { .. }
+                        | Operation::Group(GroupOperation::RemoveBackends { .. })
                         | Operation::Own(Own::DeleteFormerListener { .. })
                 ),
                 adds: operation.adds().to_vec(),
@@ -140,6 +142,30 @@ impl CloudModel for NlbModel {
             LONGEST.min(first * (1 + job.looks / USUAL_LOOKS))
         };
         observed.parts.jobs.iter().map(time).min()
+    }
+
+    fn settled_groups(observed: &Observed) -> Option<Cow<'_, LiteMap<String, ObservedGroup>>> {
+        let jobs = &observed.parts.jobs;
+        if jobs.is_empty() {
+            return Some(Cow::Borrowed(&observed.groups));
+        }
+        let mut groups = observed.groups.clone();
+        // A listener that is to move to a group may be waiting for a job.
+        let serves = |id: &String| observed.serves(&GroupRef::Id(id.clone()));
+        groups.retain(|id, _| observed.listeners.is_none() || serves(id));
+        for (target, job) in jobs {
+            let Target::Group(GroupRef::Id(id)) = target else { return None };
+            let Some(group) = groups.get_mut(id) else { continue };
+            match &mut group.backends {
+                Some(found) if !job.adds.is_empty() => {
+                    Arc::make_mut(found).retain(|backend| job.adds.iter().all(|added| added.key != backend.key));
+                }
+                _ if job.deletes => {}
+                // Which backends it is about is not known.
+                _ => drop(groups.remove(id)),
+            }
+        }
+        Some(Cow::Owned(groups))
     }
 }
 
@@ -265,6 +291,57 @@ fn change_instance(instance: &mut ObservedInstance, own: &Own) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::loadbalancer::cloud::ObservedListener;
+    use crate::plan::loadbalancer::model::{Backend, BackendKey, BackendKind};
+    use crate::plan::nlb::model::Protocol;
+
+    fn backend(number: u16) -> Backend {
+        let key = BackendKey { kind: BackendKind::Ip, server_id: "a".into(), server_ip: "".into(), port: number };
+        Backend { key, weight: 100, description: "".into() }
+    }
+
+    fn group_of(name: &str) -> Target {
+        Target::Group(GroupRef::Id(name.to_owned()))
+    }
+
+    /// Ports of the backends of a group that holds three and that a listener uses, once settled; `None` if none is.
+    fn settled_with(jobs: &[(Target, Job)]) -> Option<Vec<u16>> {
+        let mut observed = Observed::default();
+        for name in ["sgp-1", "sgp-2", "sgp-unused"] {
+            let backends = Some(Arc::new(vec![backend(1), backend(2), backend(3)].into()));
+            observed.groups.insert(name.to_owned(), ObservedGroup { name: name.to_owned(), backends });
+        }
+        for (port, group) in [(80, "sgp-1"), (443, "sgp-2")] {
+            let listener = ObservedListener { group_id: group.to_owned(), ..ObservedListener::default() };
+            observed
+                .listeners
+                .get_or_insert_default()
+                .insert(ListenerKey::port(port, Protocol::Tcp), Box::new(listener));
+        }
+        observed.parts.jobs.extend(jobs.iter().cloned());
+        let groups = NlbModel::settled_groups(&observed)?.into_owned();
+        assert_eq!(groups.contains_key("sgp-unused"), jobs.is_empty(), "traffic may not reach it yet");
+        groups.get("sgp-1").map(|group| group.members().iter().map(|it| it.key.port).collect())
+    }
+
+    #[test]
+    fn while_jobs_are_pending_a_group_has_what_they_can_neither_add_nor_change() {
+        let job = |id: &str, deletes, adds: &[u16]| Job {
+            id: id.to_owned(),
+            deletes,
+            adds: adds.iter().copied().map(backend).collect(),
+            ..Job::default()
+        };
+        let on = |target: Target, job: Job| settled_with(&[(target, job)]);
+        assert_eq!(settled_with(&[]), Some(vec![1, 2, 3]));
+        assert_eq!(on(group_of("sgp-1"), job("job-1", false, &[2, 3])), Some(vec![1]));
+        assert_eq!(on(group_of("sgp-2"), job("job-1", false, &[2, 3])), Some(vec![1, 2, 3]));
+        assert_eq!(on(group_of("sgp-1"), job("job-1", true, &[])), Some(vec![1, 2, 3]), "what it removes is gone");
+        assert_eq!(on(group_of("sgp-1"), job("job-1", false, &[])), None, "it can be about each of them");
+        assert_eq!(on(group_of("sgp-1"), job("", false, &[])), None, "another program changes it");
+        assert_eq!(on(Target::LoadBalancer, job("job-1", false, &[])), None);
+        assert_eq!(on(ListenerKey::port(443, Protocol::Tcp).into(), job("job-1", false, &[])), None);
+    }
 
     #[test]
     fn a_job_that_lasts_is_looked_at_less_and_less_often_and_at_least_every_minute() {

@@ -57,7 +57,7 @@ pub struct Job {
     pub request_id: String,
     /// What was to be done, as the plan prints it.
     pub line: String,
-    /// Whether it takes away what it is about.
+    /// Whether it takes away what it is about, or backends of it.
     pub deletes: bool,
     /// How often it was looked at and still ran.
     pub looks: u32,

@@ -49,7 +49,7 @@ pub struct ObjectTrouble {
     pub cause: Option<String>,
     /// The call that failed, if one did.
     pub call: Option<FailedCall>,
-    /// When the reconcile began that came to this, if it can take long.
+    /// When the reconcile began that came to this, if it can take long. What is in progress was not before, if it says when.
     pub began: Option<Timestamp>,
 }
 
@@ -150,7 +150,9 @@ impl ObjectStates {
         let name = (controller, object.to_owned());
         let before = self.kept.get_mut(&name);
         let began = trouble.began.unwrap_or(now);
-        let passing_since = before.as_ref().and_then(|kept| kept.passing_since).unwrap_or(began);
+        let before_that = before.as_ref().and_then(|kept| kept.passing_since);
+        let is_new = trouble.state == SyncState::InProgress && trouble.began.is_some();
+        let passing_since = before_that.filter(|_| !is_new).unwrap_or(began);
         let passing_since = (trouble.state != SyncState::OutOfSync).then_some(passing_since);
         if trouble.state == SyncState::Retrying {
             if passing_since.is_some_and(|since| left(since, now).is_zero()) {

@@ -37,6 +37,8 @@ pub(super) struct Outcome<P: Product> {
     pub(super) execution: Execution<P::Model>,
     /// Steps that were left out wait this long, because a call whose answer was lost may have created their objects.
     pub(super) waits: Option<Duration>,
+    /// Whether this reconcile did a step, so that the cloud carries out something that it did not before.
+    pub(super) advances: bool,
 }
 
 impl<P: Product> Outcome<P> {
@@ -72,7 +74,7 @@ impl<P: Product> Outcome<P> {
         match self.look_again() {
             Some(again) if self.execution.failures.is_empty() => {
                 case.state.in_flight.started.clone_from(&self.execution.done);
-                Err(Halt::under_way(again))
+                Err(Halt::under_way(again, self.advances))
             }
             _ => Ok(()),
         }
@@ -97,6 +99,7 @@ impl<P: Product> Engine<P> {
         if !steps.is_empty() {
             execution = self.run(case, &mut prepared, steps).await;
         }
+        let advances = !execution.done.is_empty();
         execution.done.splice(0..0, std::mem::take(&mut case.state.in_flight.started));
         // A failed job changes nothing here: the state was read after it.
         let is_doubted = !execution.refused_backends.is_empty() || doubted_before;
@@ -124,7 +127,7 @@ impl<P: Product> Engine<P> {
             groups.values().any(|group| group.backends.contains(key))
                 && (is_under_way || !observed.groups.values().any(is_there))
         });
-        let outcome = Outcome { prepared, execution, waits };
+        let outcome = Outcome { prepared, execution, waits, advances };
         if is_certain || (belief == Belief::Doubted && is_under_way) {
             case.state.cached.known = Some(self.known(&outcome.prepared, before, belief));
         }

@@ -26,8 +26,12 @@ impl<P: Product> Engine<P> {
     ) -> Result<ReconcileResult, Halt> {
         self.suspect_what_was_made(case, outcome)?;
         self.tell(case, outcome);
-        outcome.wait(case)?;
         let gates = self.write_gates(case, outcome).await;
+        if let Err(under_way) = outcome.wait(case) {
+            // What could not be written is written after the next look, for which later jobs wait.
+            let _ = self.publish_first(case, outcome).await;
+            return Err(under_way);
+        }
         let result = gates.and_then(|()| self.next_look(case, outcome));
         self.write_back(case, outcome, result.is_ok()).await?;
         result
@@ -86,15 +90,23 @@ impl<P: Product> Engine<P> {
     /// Sets the readiness gates of pods that the load balancer knows.
     pub(super) async fn write_gates(&self, case: &Case<P::Model>, outcome: &Outcome<P>) -> Result<(), Halt> {
         let Some(references) = &outcome.prepared.references else { return Ok(()) };
-        if outcome.look_again().is_some() {
-            // A pending job can fail.
-            return Ok(());
-        }
+        // A pending job can fail.
+        let Some(groups) = P::Model::settled_groups(&outcome.prepared.sighting.observed) else { return Ok(()) };
         let facts = outcome.prepared.goal.facts();
-        let groups = &outcome.prepared.sighting.observed.groups;
-        let registration = readiness::registration(&facts, groups, references, outcome.is_complete());
+        let registration = readiness::registration(&facts, &groups, references, outcome.is_complete());
         let written = readiness::write(&self.writer, &case.service, references, registration).await;
         written.map_err(|fault| FailedWrite::gates(fault).into())
+    }
+
+    /// Publishes a load balancer that serves already, although backends keep changing: a Service may have no quiet moment.
+    async fn publish_first(&self, case: &mut Case<P::Model>, outcome: &Outcome<P>) -> Result<(), Halt> {
+        let (observed, facts) = (&*outcome.prepared.sighting.observed, outcome.prepared.goal.facts());
+        let is_first = case.service.ingress.is_empty() && outcome.waits.is_none() && !P::KIND.takes_over(&case.service);
+        let serves = P::Model::settled_groups(observed).is_some() && observed.has_running_listener(facts.owner);
+        match observed.id() {
+            Some(id) if is_first && serves => self.publish_as(case, outcome, id, false).await.map(drop),
+            _ => Ok(()),
+        }
     }
 
     /// Remembers only what is still applied.
@@ -108,7 +120,7 @@ impl<P: Product> Engine<P> {
 
     /// Writes the outcome back to the Service, and reports it. `is_last` says that nothing which could fail comes after it.
     async fn write_back(&self, case: &mut Case<P::Model>, outcome: &Outcome<P>, is_last: bool) -> Result<(), Halt> {
-        let Outcome { prepared, execution, waits } = outcome;
+        let Outcome { prepared, execution, waits, .. } = outcome;
         if let (true, Some(again)) = (execution.failures.is_empty(), waits) {
             return Err(Halt::unsettled(*again));
         }
@@ -123,16 +135,8 @@ impl<P: Product> Engine<P> {
             return failure.map_or(Ok(()), Err);
         }
         let Some(id) = observed.id() else { return Ok(()) };
-        // The label does not depend on the elastic address. During a hand-over it comes last, because the other load balancer
-        // is removed once it is set.
-        let labels = P::KIND.labels(service, id);
-        let (first, last) = if takes_over { (&labels[..0], &labels[..]) } else { (&labels[..], &labels[..0]) };
-        let further = P::Model::further_label(observed);
-        let mut changed = self.writer.set_labels(service, first.iter().copied()).await?;
-        changed |= self.writer.set_labels(service, further).await?;
         let is_ready = is_last && failure.is_none() && !takes_over;
-        changed |= self.publish_addresses(case, outcome, id, is_ready).await?;
-        changed |= self.writer.set_labels(service, last.iter().copied()).await?;
+        let changed = self.publish_as(case, outcome, id, is_ready).await?;
         if let Some(failure) = failure {
             return Err(failure);
         }
@@ -143,6 +147,29 @@ impl<P: Product> Engine<P> {
             self.reporter.ensured(service, id, &execution.done);
         }
         Ok(())
+    }
+
+    /// Writes the labels and the addresses of the load balancer with this id, and, if it `is_ready`, the condition. True if any of
+    /// them were others.
+    async fn publish_as(
+        &self,
+        case: &mut Case<P::Model>,
+        outcome: &Outcome<P>,
+        id: &str,
+        is_ready: bool,
+    ) -> Result<bool, Halt> {
+        let service = &Arc::clone(&case.service);
+        // The label does not depend on the elastic address. During a hand-over it comes last, because the other load balancer
+        // is removed once it is set.
+        let labels = P::KIND.labels(service, id);
+        let takes_over = P::KIND.takes_over(service);
+        let (first, last) = if takes_over { (&labels[..0], &labels[..]) } else { (&labels[..], &labels[..0]) };
+        let further = P::Model::further_label(&outcome.prepared.sighting.observed);
+        let mut changed = self.writer.set_labels(service, first.iter().copied()).await?;
+        changed |= self.writer.set_labels(service, further).await?;
+        changed |= self.publish_addresses(case, outcome, id, is_ready).await?;
+        changed |= self.writer.set_labels(service, last.iter().copied()).await?;
+        Ok(changed)
     }
 
     /// Whether the load balancer can be published, although perhaps not everything that the Service asks for was done.

@@ -98,8 +98,9 @@ impl<P: Product> Engine<P> {
             return Ok(ReconcileResult::Done);
         }
         let outcome = self.execute(case, prepared).await;
+        let gates = self.write_gates(case, &outcome).await;
         outcome.wait(case)?;
-        self.write_gates(case, &outcome).await?;
+        gates?;
         match &outcome.execution.failures {
             failures if failures.is_empty() => self.next_look(case, &outcome),
             failures => Err(Halt::Execution(Box::new(failures.clone()))),
