@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sim::cloud::{Fault, Listener, LoadBalancer, Protocol};
-use sim::cluster::{Endpoint, NodeSpec};
+use sim::cluster::{Endpoint, NodeSpec, Version};
 use sim::testbed::Testbed;
 
 use crate::harness::{ALL, Ccm, World, address, counts};
+use crate::in_process::{Product, on_a_clock_of_its_own};
+use crate::kinds::{self, Kind};
 
 const SERVICE: &[&str] = &["service"];
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
@@ -131,6 +133,30 @@ async fn gated_pods_are_registered_reported_and_leave_gracefully() {
     world.until("it is gone", |_| !backends(&world).contains_key(&server)).await;
     assert!(ccm.stop().await.success());
     assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
+}
+
+/// The cloud refuses tags, and no pod behind a node waits for those.
+#[test]
+fn a_setting_that_has_nothing_to_do_with_traffic_keeps_no_pod_behind_a_node_from_being_ready() {
+    for kind in Kind::BOTH {
+        let (opened, log) = on_a_clock_of_its_own(0, async {
+            let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+            testbed.join(1);
+            kind.expose(&testbed, "web", &[80], &[1]);
+            let _product = Product::start(&testbed, &[kind.controller()], "[leader_election]\nenabled = false\n");
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            testbed.cloud.faults().always("TagResources", Fault::code("Forbidden.RAM"));
+            kinds::annotate(&testbed, "web", "additional-resource-tags", "a=1");
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            testbed.cluster.create(pod("gated", true)).unwrap();
+            containers_ready(&testbed, "gated");
+            testbed.cluster.set_endpoints("default", "web", &[pod_endpoint(101, "gated").not_ready()]).unwrap();
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            assert!(testbed.cloud.count("TagResources") > 0, "nothing is refused");
+            gate_condition(&testbed, "gated")
+        });
+        assert_eq!(opened, Some(("True".to_owned(), "ServerRegistered".to_owned())), "{log}");
+    }
 }
 
 /// As of a StatefulSet whose template got the gate.

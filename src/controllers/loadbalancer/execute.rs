@@ -41,6 +41,8 @@ pub(crate) struct Execution<M: OperationModel> {
     pub(crate) failures: Failures,
     /// Operations whose outcome is unknown.
     pub(crate) uncertain: Vec<Operation<M>>,
+    /// Whether a step was left out without which traffic may not reach all backends.
+    pub(crate) unserved: bool,
     /// Backends that the cloud refused, each by itself.
     pub(crate) refused_backends: Vec<RefusedCall>,
     /// Whether backends are left for the next run, which begins soon.
@@ -198,14 +200,19 @@ impl<P: Product> Executor<'_, P> {
                     let adds = step.operation.adds().to_vec();
                     queue.refusals += usize::from(is_addition);
                     let proven = if adds.len() > 1 { self.proven(&adds, observed) } else { BTreeSet::new() };
+                    let serves = serves(&step);
                     match queue.refused(step, fault.kind, is_bare, &proven) {
                         Refused::Retried => {}
-                        Refused::Step => execution.failures.refused.push((line, fault)),
+                        Refused::Step => {
+                            execution.unserved |= serves;
+                            execution.failures.refused.push((line, fault));
+                        }
                         Refused::Backends => execution.refused_backends.push(RefusedCall { backends: adds, fault }),
                     }
                 }
             }
         }
+        execution.unserved |= queue.unserved || !queue.without_room.is_empty();
         execution
             .failures
             .refused
@@ -242,6 +249,8 @@ struct StepQueue<'a, M: OperationModel> {
     short: BTreeSet<Target>,
     /// Groups to which nothing can be added now, so that no listener is pointed at them.
     unfilled: BTreeSet<Target>,
+    /// Whether a step was kept back without which traffic may not reach all backends.
+    unserved: bool,
     /// Backends for which there was no room; they get a second chance once others have left.
     without_room: Vec<Step<M>>,
     made_room: bool,
@@ -257,6 +266,7 @@ impl<'a, M: OperationModel> StepQueue<'a, M> {
             failed: BTreeSet::new(),
             short: BTreeSet::new(),
             unfilled: BTreeSet::new(),
+            unserved: false,
             without_room: Vec::new(),
             made_room: false,
             refusals: 0,
@@ -278,6 +288,7 @@ impl<'a, M: OperationModel> StepQueue<'a, M> {
             if !drains && !is_held_up && !lacks {
                 return Some(step);
             }
+            self.unserved |= serves(&step);
             if lacks {
                 // What needs this one in turn would find it undone.
                 self.failed.insert(step.target);
@@ -425,6 +436,11 @@ const fn is_out_of_order(kind: FaultKind) -> bool {
     matches!(kind.reaction().rest, Rest::DroppedUnlessAnswered)
 }
 
+/// Whether traffic to the backends can depend on a step. What only goes away takes none along.
+fn serves(step: &Step<impl OperationModel>) -> bool {
+    !step.destroys && matches!(step.target, Target::LoadBalancer | Target::Group(_) | Target::Listener(_))
+}
+
 /// Whether the cloud still holds on to what was to be deleted, and lets it go by itself: network interfaces of a load balancer
 /// that is gone, or has left a security group, use that for a while.
 fn awaits_job((_, fault): &(String, Fault)) -> bool {
@@ -483,6 +499,25 @@ mod tests {
             assert_eq!(queue.refused(addition, kind, true, &BTreeSet::new()), Refused::Step);
             let done: Vec<Step<NlbModel>> = std::iter::from_fn(|| queue.next()).collect();
             assert_eq!(done, rest[1..3]);
+        }
+    }
+
+    #[test]
+    fn only_steps_about_traffic_leave_backends_unserved() {
+        let listener = Target::Listener(ListenerRef { port: 80, protocol: "TCP" });
+        let (group, tags) = (Target::Group(GroupRef::Id("web".to_owned())), Target::Attribute("tags"));
+        let set = || Own::SetInstance(Default::default());
+        for (step, expected) in [
+            (step(set(), &tags, &[]), false),
+            (step(deletion("web"), &group, &[]), false),
+            (step(set(), &group, &[]), true),
+            (step(set(), &listener, &[&tags]), true),
+        ] {
+            let stocked = BTreeSet::new();
+            let mut queue = StepQueue::new(vec![step.clone()], &stocked);
+            queue.failed.extend([group.clone(), tags.clone()]);
+            while queue.next().is_some() {}
+            assert_eq!((queue.unserved, serves(&step)), (expected, expected), "{step}");
         }
     }
 

@@ -26,7 +26,7 @@ pub(super) fn look_again(waiting_pods: usize) -> Option<Duration> {
     (pods > 0).then(|| LOOK_AGAIN.max(PER_POD.saturating_mul(pods)))
 }
 
-/// What the load balancer knows of the backends; `complete` if every step of its plan was done.
+/// What the load balancer knows of the backends; `complete` if traffic reaches all of them.
 pub(super) fn registration<'a>(
     facts: &Facts<'a>,
     observed: &'a LiteMap<String, ObservedGroup>,

@@ -97,7 +97,7 @@ pub struct Registration<'a> {
     pub outside: &'a BTreeSet<IpAddr>,
     /// Addresses of pods that are backends themselves; the others are reached through nodes.
     pub attached: &'a BTreeSet<IpAddr>,
-    /// Whether every step was done.
+    /// Whether every step was done on which traffic depends.
     pub complete: bool,
 }
 

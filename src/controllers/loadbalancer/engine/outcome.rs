@@ -42,9 +42,10 @@ pub(super) struct Outcome<P: Product> {
 }
 
 impl<P: Product> Outcome<P> {
-    /// Whether the desired state was reached.
+    /// Whether traffic reaches everything that is wanted, whatever the cloud refused besides.
     pub(super) fn is_complete(&self) -> bool {
-        let is_done = self.execution.failures.is_empty() && !self.execution.put_off;
+        let Execution { failures, unserved, put_off, .. } = &self.execution;
+        let is_done = failures.stopped.is_none() && !unserved && !put_off;
         is_done && self.waits.is_none() && self.look_again().is_none()
     }
 
@@ -113,6 +114,7 @@ impl<P: Product> Engine<P> {
             let after = Inventory::of(&*prepared.sighting.observed);
             case.state.in_flight.creations.note(&seen, &after, (&execution.uncertain, is_certain));
         }
+        execution.unserved |= !prepared.failed_jobs.is_empty() || !unread.is_empty();
         execution.failures.refused.append(&mut prepared.failed_jobs);
         let read = |fault| ("look at the load balancer".to_owned(), fault);
         execution.failures.refused.extend(unread.into_iter().map(read));
