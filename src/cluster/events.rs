@@ -1,21 +1,24 @@
 //! Events on objects: what happened, why, and what to do.
 //!
 //! Written as core/v1 because every API server since 1.8 has those. Reporting never waits: events are queued, a task in
-//! the background writes them, and where that is too slow the oldest are dropped.
+//! the background writes them, and where that is too slow the oldest are dropped. Each namespace has its events written in
+//! order. One where the API server refuses them, as a rate limit or a webhook can, does not delay the others.
 
 mod catalog;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use backon::Retryable as _;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use http::Method;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
@@ -34,6 +37,8 @@ const QUEUE: usize = 1000;
 const REPETITION_WINDOW: Duration = Duration::from_secs(600);
 /// An open finding is reported again after this time, so that its event is never older than ten minutes.
 const RENEWAL: Duration = Duration::from_secs(240);
+/// Requests about events at once. Those that hang must not take the connections of all others.
+const IN_FLIGHT: usize = 4;
 /// Events about one object: this many at once, then one per [`REFILL`].
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(60);
@@ -145,7 +150,7 @@ struct EventQueue {
     waiting: Mutex<VecDeque<ReportedEvent>>,
     /// What lasts, by component, object and what of it.
     open: Mutex<BTreeMap<(&'static str, ObjectKey, &'static str), OpenEvent>>,
-    /// How many wait or are being written.
+    /// How many wait or are being written; also changes when what is open does.
     unfinished: watch::Sender<usize>,
 }
 
@@ -166,6 +171,12 @@ struct ReportedEvent {
     /// Of what lasts: since when, and what is next.
     status: String,
     at: Timestamp,
+}
+
+impl ReportedEvent {
+    fn namespace(&self) -> &Arc<str> {
+        &self.identity.regarding.key.namespace
+    }
 }
 
 impl Events {
@@ -235,14 +246,15 @@ impl Events {
         self.report(ReportedEvent { identity, message, status: String::new(), at: clock::now() });
     }
 
-    /// Reports what lasts and is due; gives when the next is.
-    fn renew(&self) -> Option<Instant> {
+    /// Reports what lasts and is due, outside of the namespaces that are busy; gives when the next is.
+    fn renew(&self, busy: &BTreeSet<Arc<str>>) -> Option<Instant> {
         let now = Instant::now();
         let mut open = self.queue.open.lock();
+        let mut entries: Vec<_> = open.iter_mut().filter(|((_, key, _), _)| !busy.contains(&key.namespace)).collect();
         // The others follow once these are written.
-        let due = open.iter_mut().filter(|(_, entry)| entry.due() <= now).take(QUEUE / 2);
+        let due = entries.iter_mut().filter(|(_, entry)| entry.due() <= now).take(QUEUE / 2);
         due.for_each(|((component, ..), entry)| self.report(entry.tell(component, now)));
-        open.values().map(OpenEvent::due).min()
+        entries.iter().map(|(_, entry)| entry.due()).min()
     }
 
     fn report(&self, mut event: ReportedEvent) {
@@ -254,18 +266,16 @@ impl Events {
         let end = if event.status.is_empty() { code } else { format!(". {}{code}", event.status) };
         event.message = truncate(&event.message, MESSAGE_BYTES.saturating_sub(end.len())).to_owned() + &end;
         let mut waiting = self.queue.waiting.lock();
-        if waiting.len() == QUEUE
-            && let Some(oldest) = waiting.pop_front()
-        {
+        let oldest = if waiting.len() == QUEUE { waiting.pop_front() } else { None };
+        let added = usize::from(oldest.is_none());
+        if let Some(oldest) = oldest {
             metrics::events_dropped("queue", 1);
             let ReportedEvent { identity: EventIdentity { regarding, reason, .. }, message, .. } = oldest;
             let Regarding { kind, key, .. } = regarding;
             debug!(kind, object = %key, reason, message, "too many events; this one is dropped");
         }
         waiting.push_back(event);
-        let length = waiting.len();
-        // The one being written is not in the queue any more, but counts.
-        self.queue.unfinished.send_modify(|unfinished| *unfinished = (*unfinished + 1).min(length + 1));
+        self.queue.unfinished.send_modify(|unfinished| *unfinished += added);
     }
 
     /// Waits until all events are written, but no longer than `limit`.
@@ -278,49 +288,62 @@ impl Events {
         }
     }
 
-    async fn next(&self) -> ReportedEvent {
+    /// The oldest event whose namespace is not busy.
+    async fn next(&self, busy: &BTreeSet<Arc<str>>) -> ReportedEvent {
         let mut unfinished = self.queue.unfinished.subscribe();
         loop {
-            if let Some(event) = self.queue.waiting.lock().pop_front() {
+            let ready = {
+                let mut waiting = self.queue.waiting.lock();
+                let index = waiting.iter().position(|event| !busy.contains(event.namespace()));
+                index.and_then(|index| waiting.remove(index))
+            };
+            if let Some(event) = ready {
                 return event;
             }
-            unfinished.borrow_and_update();
             // The sender lives in `self`.
             let changed = unfinished.changed();
-            let _ = match self.renew() {
+            let _ = match self.renew(busy) {
                 Some(due) => timeout_at(due, changed).await.unwrap_or(Ok(())),
                 None => changed.await,
             };
         }
     }
 
-    fn finished_one(&self) {
+    fn count_unfinished(&self, writing: usize) {
         let waiting = self.queue.waiting.lock();
-        self.queue.unfinished.send_replace(waiting.len());
+        self.queue.unfinished.send_replace(waiting.len() + writing);
     }
 }
 
-/// Writes what is reported, one after the other. Never ends by itself.
+/// Writes what is reported, those of one namespace one after the other. Never ends by itself.
 pub(super) async fn write_all(events: Events, requests: Requests) {
-    let mut writer = EventWriter {
-        requests,
-        hasher: RandomState::new(),
-        written: HashMap::new(),
-        allowances: HashMap::new(),
-        warned: None,
-    };
-    // A writer that ended has perhaps left one unfinished.
-    events.finished_one();
+    let in_flight = Semaphore::new(IN_FLIGHT);
+    let writer = EventWriter { requests, in_flight, hasher: RandomState::new(), memory: Mutex::default() };
+    let (mut writes, mut busy) = (FuturesUnordered::new(), BTreeSet::new());
     loop {
-        let event = events.next().await;
-        writer.write(&event).await;
-        events.finished_one();
+        // A writer that ended has perhaps left some unfinished.
+        events.count_unfinished(busy.len());
+        tokio::select! {
+            biased;
+            Some(namespace) = writes.next() => drop(busy.remove(&namespace)),
+            event = events.next(&busy) => {
+                let namespace = event.namespace().clone();
+                busy.insert(namespace.clone());
+                writes.push(writer.write(event).map(|()| namespace));
+            }
+        }
     }
 }
 
 struct EventWriter {
     requests: Requests,
+    in_flight: Semaphore,
     hasher: RandomState,
+    memory: Mutex<EventMemory>,
+}
+
+#[derive(Default)]
+struct EventMemory {
     /// By a hash of the identity: causes can be long.
     written: HashMap<u64, WrittenEvent>,
     allowances: HashMap<Regarding, Allowance>,
@@ -355,11 +378,11 @@ impl Allowance {
     }
 }
 
-impl EventWriter {
-    async fn write(&mut self, event: &ReportedEvent) {
+impl EventMemory {
+    /// Whether the event may be written, and the name and the new count of one that it repeats.
+    fn admit(&mut self, event: &ReportedEvent, hash: u64) -> (bool, Option<(String, u32)>) {
         let (now, identity) = (Instant::now(), &event.identity);
         self.forget(now);
-        let hash = self.hasher.hash_one(identity);
         let age = self.written.get(&hash).map_or(REPETITION_WINDOW, |written| now.duration_since(written.last));
         // A finding that lasts is renewed, and withdrawn, however many other events there are.
         let ignores_limit = identity.reason == RESOLVED || (!event.status.is_empty() && age >= REFILL);
@@ -372,17 +395,39 @@ impl EventWriter {
             written.last = now;
             (written.name.clone(), written.count)
         });
+        (is_allowed, repeated)
+    }
+
+    /// Whether a warning about failures is due; then the next is due later.
+    fn take_reminder(&mut self) -> bool {
+        let is_due = self.warned.is_none_or(|warned| warned.elapsed() >= REMINDER);
+        if is_due {
+            self.warned = Some(Instant::now());
+        }
+        is_due
+    }
+
+    /// Keeps memory bounded.
+    fn forget(&mut self, now: Instant) {
+        bound(&mut self.written, |written| now.duration_since(written.last) < REPETITION_WINDOW);
+        bound(&mut self.allowances, |allowance| now.duration_since(allowance.since) < REFILL * BURST);
+    }
+}
+
+impl EventWriter {
+    async fn write(&self, event: ReportedEvent) {
+        let identity = &event.identity;
         let (kind, object, reason) = (identity.regarding.kind, &identity.regarding.key, identity.reason);
+        let (is_allowed, repeated) = self.memory.lock().admit(&event, self.hasher.hash_one(identity));
         if !is_allowed {
             metrics::events_dropped("object", 1);
             debug!(kind, %object, reason, "too many events about one object; this one is dropped");
             return;
         }
-        let Err(fault) = self.create_or_raise(event, repeated).await else { return };
+        let Err(fault) = self.create_or_raise(&event, repeated).await else { return };
         metrics::events_dropped("refused", 1);
         let error = fault.explain("create and patch", "events");
-        if !fault.is_of_leaving_namespace() && self.warned.is_none_or(|warned| warned.elapsed() >= REMINDER) {
-            self.warned = Some(Instant::now());
+        if !fault.is_of_leaving_namespace() && self.memory.lock().take_reminder() {
             warn!(code = "ACCM0728", kind, %object, reason, error, "an event could not be written; the next failures are logged at debug level");
         } else {
             debug!(kind, %object, reason, error, "an event could not be written");
@@ -391,7 +436,7 @@ impl EventWriter {
 
     /// Raises the count of an event that was written before; writes a new one where the API server has removed it.
     async fn create_or_raise(
-        &mut self,
+        &self,
         event: &ReportedEvent,
         repeated: Option<(String, u32)>,
     ) -> Result<(), RequestFault> {
@@ -410,11 +455,12 @@ impl EventWriter {
         match self.send(Method::POST, &collection, ("application/json", &event)).await {
             // The name is random: this is our own, from a request whose answer was lost.
             Err(fault) if fault.code() != Some(409) => {
-                self.written.remove(&hash);
+                self.memory.lock().written.remove(&hash);
                 Err(fault)
             }
             _ => {
-                self.written.insert(hash, WrittenEvent { name, count: 1, last: Instant::now() });
+                let written = WrittenEvent { name, count: 1, last: Instant::now() };
+                self.memory.lock().written.insert(hash, written);
                 Ok(())
             }
         }
@@ -422,6 +468,8 @@ impl EventWriter {
 
     async fn send(&self, method: Method, path: &str, body: (&'static str, &Value)) -> Result<(), RequestFault> {
         let send = async || {
+            // The pauses between tries keep no place.
+            let _in_flight = self.in_flight.acquire().await;
             let (method, timeout) = (method.clone(), self.requests.timeout());
             let exchange = Exchange { method, path, body: Some(body), timeout, rate_limited: true };
             self.requests.send::<Value>(exchange).await.map(drop)
@@ -429,12 +477,6 @@ impl EventWriter {
         send.retry(backoff(FIRST_DELAY, LONGEST_DELAY).with_max_times(RETRIES))
             .when(|fault| fault.code().is_none_or(|code| code == 429 || code >= 500))
             .await
-    }
-
-    /// Keeps memory bounded.
-    fn forget(&mut self, now: Instant) {
-        bound(&mut self.written, |written| now.duration_since(written.last) < REPETITION_WINDOW);
-        bound(&mut self.allowances, |allowance| now.duration_since(allowance.since) < REFILL * BURST);
     }
 }
 

@@ -117,6 +117,50 @@ async fn events_survive_a_server_that_is_away_for_a_moment_but_not_one_that_refu
     assert_eq!(asked.lock().len(), 1);
 }
 
+/// The API server refuses, or does not answer, events in the namespaces `refused-*`.
+fn refusing(refuses: bool) -> (Cluster, Arc<Mutex<Vec<Asked>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let recorded = asked.clone();
+    let cluster = cluster(move |request| {
+        let is_meant = request.path.contains("/refused-");
+        recorded.lock().push(request);
+        match is_meant {
+            true if refuses => Answer::error(429, "busy"),
+            true => Answer::Silence,
+            false => Answer::Json(201, json!({})),
+        }
+    });
+    (cluster, asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_whose_events_are_refused_delays_no_other() {
+    for refuses in [true, false] {
+        let (cluster, asked) = refusing(refuses);
+        for name in 0..10 {
+            let key = ObjectKey::new(format!("refused-{}", name % 2), format!("web-{name}"));
+            let regarding = Regarding { key, ..service() };
+            cluster.events().normal("service-controller", &regarding, "EnsuredLoadBalancer", "done".into());
+        }
+        cluster.events().normal("node-controller", &node("n1"), "InitializedNode", "done".into());
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let about_node = |asked: &Asked| asked.body["involvedObject"]["name"] == "n1";
+        assert_eq!(asked.lock().iter().filter(|asked| about_node(asked)).count(), 1, "refuses: {refuses}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_a_namespace_arrive_in_order_though_the_first_is_refused() {
+    let (cluster, asked) = recording(vec![Answer::error(429, "busy")]);
+    let events = cluster.events();
+    events.open("service-controller", &service(), "sync", finding("busy", "busy", 0));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    events.close("service-controller", &service().key, "sync");
+    cluster.flush_events(LONG).await;
+    let texts: Vec<String> = said(&asked).into_iter().map(|(.., text)| text).collect();
+    assert_eq!(texts, ["busy", "busy", "SyncLoadBalancerFailed no longer applies"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn reporting_never_waits_and_the_newest_events_win() {
     let (cluster, asked) = recording((0..4).map(|_| Answer::Broken).collect());
