@@ -143,8 +143,19 @@ impl<'a> Request<'a> {
 
     /// Reads a list whose pages of `size` entries are numbered.
     pub(super) async fn numbered<T>(self, list: &str, size: usize, item: Decoder<T>) -> Result<Vec<T>, Fault> {
+        self.numbered_by("PageNumber", size, |body| Ok((body.list(list, item)?, total_of(body)?))).await
+    }
+
+    /// The same where this parameter numbers the pages. `page` gives the entries of one, and the length of the whole list: 0
+    /// if the answer does not say.
+    pub(super) async fn numbered_by<T>(
+        self,
+        parameter: &'static str,
+        size: usize,
+        page: impl FnMut(Fields<'_>) -> Result<(Vec<T>, i64), Mismatch>,
+    ) -> Result<Vec<T>, Fault> {
         let action = self.action;
-        match self.numbered_partial(list, size, item).await? {
+        match self.numbered_pages(parameter, size, page).await? {
             (entries, true) => Ok(entries),
             (_, false) => Err(Fault::new(action.name, FaultKind::Transient, "the list changed while it was read")),
         }
@@ -157,11 +168,19 @@ impl<'a> Request<'a> {
         size: usize,
         item: Decoder<T>,
     ) -> Result<(Vec<T>, bool), Fault> {
+        self.numbered_pages("PageNumber", size, |body| Ok((body.list(list, item)?, total_of(body)?))).await
+    }
+
+    async fn numbered_pages<T>(
+        self,
+        parameter: &'static str,
+        size: usize,
+        mut page: impl FnMut(Fields<'_>) -> Result<(Vec<T>, i64), Mismatch>,
+    ) -> Result<(Vec<T>, bool), Fault> {
         let (mut all, mut announced, mut changed) = (Vec::new(), None, false);
         let request = self.with("PageSize", size);
         for number in 1..=MOST_PAGES {
-            let answer = request.clone().with("PageNumber", number).send().await?;
-            let (entries, total) = answer.decode(|body| Ok((body.list(list, item)?, total_of(body)?)))?;
+            let (entries, total) = request.clone().with(parameter, number).send().await?.decode(&mut page)?;
             let (short, empty) = (entries.len() < size, entries.is_empty());
             all.extend(entries);
             if all.len() > MOST_ENTRIES {

@@ -11,7 +11,7 @@ use crate::alibaba::actions::{
     REMOVE_ACCESS_ENTRIES, WriteAction,
 };
 use crate::alibaba::answer::{Fields, Mismatch, block};
-use crate::alibaba::fault::{Fault, FaultKind};
+use crate::alibaba::fault::Fault;
 use crate::fence::Permit;
 use crate::plan::clb::model::{CreateAccessList, ListenerKey, Protocol};
 use crate::plan::clb::observed::ObservedAccessList;
@@ -36,32 +36,22 @@ impl Clb {
         // The filter also finds names that only contain this one.
         let found = self.0.read(DESCRIBE_ACCESS_LISTS).with("AclName", name).numbered("Acls", PAGE, summary).await?;
         let Some(summary) = found.into_iter().find(|list| list.name == name) else { return Ok(None) };
-        let Details { entries, listeners, .. } = self.describe_access_list(&summary.id).await?;
+        let (mut entries, mut listeners) = (BTreeSet::new(), BTreeSet::new());
+        let page = |body: Fields<'_>| {
+            let id = body.text("AclId")?;
+            if id != summary.id {
+                return Err(Mismatch(format!("AclId {} was asked for, but the answer is about {id}", summary.id)));
+            }
+            listeners = body.list("RelatedListeners", listener)?.into_iter().flatten().collect();
+            // A gateway that does not know pages shows the same ones again: nothing of that is new.
+            let mut new = body.list("AclEntrys", |entry| entry.text("AclEntryIP"))?;
+            new.retain(|entry| entries.insert(entry.clone()));
+            Ok((new, body.number("TotalAclEntry")?))
+        };
+        let request = self.0.read(DESCRIBE_ACCESS_LIST).with("AclId", &summary.id);
+        let entries = request.numbered_by("Page", PAGE, page).await?;
         let entries = entries.iter().filter_map(|entry| block(entry)).collect();
         Ok(Some(ObservedAccessList { entries, listeners, ..summary }))
-    }
-
-    /// What all pages show of a list: half of its entries would look like entries that went away.
-    async fn describe_access_list(&self, id: &str) -> Result<Details, Fault> {
-        let mut all = Details::default();
-        for page in 1_usize.. {
-            let request = self.0.read(DESCRIBE_ACCESS_LIST).with("PageSize", PAGE).with("Page", page);
-            let shown = request.one("AclId", id, details).await?;
-            let (before, is_short) = (all.entries.len(), shown.entries.len() < PAGE);
-            all.entries.extend(shown.entries);
-            all.listeners = shown.listeners;
-            let is_missing = usize::try_from(shown.total).is_ok_and(|total| all.entries.len() < total);
-            // Not every gateway knows pages or the total: one that repeats a page has shown all that it shows.
-            let is_over = all.entries.len() == before;
-            if !is_missing && (is_short || is_over || shown.total > 0) {
-                break;
-            }
-            if is_over {
-                let text = "the access control list changed while it was read";
-                return Err(Fault::new(DESCRIBE_ACCESS_LIST.0.name, FaultKind::Transient, text));
-            }
-        }
-        Ok(all)
     }
 
     /// Creates an access control list without entries; gives its id.
@@ -107,21 +97,6 @@ impl Clb {
 fn summary(body: Fields<'_>) -> Result<ObservedAccessList, Mismatch> {
     let (id, name, tags) = (body.text("AclId")?, body.text("AclName")?, body.tags()?);
     Ok(ObservedAccessList { id, name, tags, ..ObservedAccessList::default() })
-}
-
-/// What a page shows of a list.
-#[derive(Debug, Default)]
-struct Details {
-    entries: BTreeSet<String>,
-    listeners: BTreeSet<(String, ListenerKey)>,
-    /// Entries of the whole list, 0 if the answer does not say.
-    total: i64,
-}
-
-fn details(body: Fields<'_>) -> Result<Details, Mismatch> {
-    let entries = body.list("AclEntrys", |entry| entry.text("AclEntryIP"))?.into_iter().collect();
-    let listeners = body.list("RelatedListeners", listener)?.into_iter().flatten().collect();
-    Ok(Details { entries, listeners, total: body.number("TotalAclEntry")? })
 }
 
 /// `None` for protocols that this program does not know.

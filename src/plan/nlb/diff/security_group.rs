@@ -64,8 +64,8 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
     membership(desired, instance, (&mine, wanted), plan)
 }
 
-/// Adds rules that are missing: those that accept come first. As many as there is no room for go before: they accept, so
-/// nobody else is let in.
+/// Adds rules that are missing: those that accept come first. Where the group has no room for them, stale rules that accept are
+/// removed before; the rules that drop stay, so that no other client gets in.
 fn add_rules(desired: &Desired, found: Option<&ObservedSecurityGroup>, plan: &mut Plan) {
     let Some(access) = &desired.access else { return };
     let description = desired.owner.security_mark();
