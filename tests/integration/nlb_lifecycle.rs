@@ -272,6 +272,50 @@ async fn source_ranges_are_in_force_before_a_listener_and_go_with_the_service() 
     finish(&world, ccm).await;
 }
 
+/// Sources that security groups of joined load balancers let in, and how many of these groups there are.
+fn admitted(testbed: &Testbed) -> (BTreeSet<String>, usize) {
+    testbed.cloud.look(|account| {
+        let joined: Vec<_> = account.nlb.balancers.values().flat_map(|it| &it.security_groups).collect();
+        let rules = joined.iter().flat_map(|id| account.security_groups[*id].rules.values());
+        let accepts = rules.filter(|rule| rule.policy.eq_ignore_ascii_case("accept"));
+        (accepts.filter_map(|rule| rule.fields.get("SourceCidrIp").cloned()).collect(), joined.len())
+    })
+}
+
+#[tokio::test]
+async fn a_load_balancer_with_source_ranges_stays_shut_through_mistakes_and_large_edits() {
+    let world = world(Duration::from_millis(200)).await;
+    expose(&world.testbed, "web", &[80], &["node-1"], &[]);
+    let blocks = |second: u8, count: u8| (0..count).map(|it| format!("10.{second}.{it}.0/24")).collect::<BTreeSet<_>>();
+    let edit = |change: Value| world.testbed.cluster.patch("Service", "default", "web", &change).unwrap();
+    let ranges = |ranges: &BTreeSet<String>| edit(json!({"spec": {"loadBalancerSourceRanges": ranges}}));
+    let annotation = |key: &str, value: Value| {
+        edit(json!({"metadata": {"annotations": {format!("{PREFIX}{key}"): value}}}));
+    };
+    ranges(&blocks(0, 110));
+    let ccm = world.start();
+    world.until("the Service has its name", |_| hostname(&world.service("web")).is_some()).await;
+    assert_eq!(admitted(&world.testbed), (blocks(0, 110), 1));
+
+    // More than a security group holds beside those before.
+    ranges(&blocks(1, 110));
+    let replaced = (blocks(1, 110), 1);
+    world.until("others are let in", |testbed| admitted(testbed) == replaced).await;
+
+    ranges(&blocks(2, 191));
+    let told = |text: &str| world.events("Service", "web").iter().any(|(_, _, message)| message.contains(text));
+    world.until("the mistake is told", |_| told("must have at most 190 blocks")).await;
+    world.until_quiet(QUIET).await;
+    assert_eq!(admitted(&world.testbed), replaced);
+    annotation("manage", json!("listeners"));
+    world.until_quiet(QUIET).await;
+    assert_eq!(admitted(&world.testbed), replaced);
+    annotation("manage", Value::Null);
+    ranges(&blocks(3, 2));
+    world.until("the correction is in force", |testbed| admitted(testbed) == (blocks(3, 2), 1)).await;
+    finish(&world, ccm).await;
+}
+
 /// Of two Services one, which has a security group, vanished while no controller ran.
 async fn with_a_vanished_service() -> World {
     let world = world(Duration::from_millis(200)).await;

@@ -1,5 +1,6 @@
 //! What is wrong with a Service.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -81,18 +82,28 @@ impl fmt::Display for ServiceProblem {
     }
 }
 
+/// Characters of a value that a message repeats. An event has room for 1024 bytes, and the reason follows the value.
+const SHOWN: usize = 200;
+
+fn start(given: &str) -> Cow<'_, str> {
+    match given.char_indices().nth(SHOWN) {
+        Some((end, _)) => Cow::Owned(format!("{}...", &given[..end])),
+        None => Cow::Borrowed(given),
+    }
+}
+
 impl fmt::Display for ProblemKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Invalid(given, rule) => write!(f, "Invalid value: {given:?}: {rule}"),
+            Self::Invalid(given, rule) => write!(f, "Invalid value: {:?}: {rule}", start(given)),
             Self::Unsupported(given, values) => {
-                write!(f, "Unsupported value: {given:?}: supported values: {}", quoted(values))
+                write!(f, "Unsupported value: {:?}: supported values: {}", start(given), quoted(values))
             }
             Self::Required(why) => write!(f, "Required value: {why}"),
             Self::Forbidden(why) => write!(f, "Forbidden: {why}"),
-            Self::Ignored(given, why) => write!(f, "Ignored value: {given:?}: {why}"),
+            Self::Ignored(given, why) => write!(f, "Ignored value: {:?}: {why}", start(given)),
             Self::Unverified(given, documented) => {
-                write!(f, "Unverified value: {given:?}: the vendor documents {documented}; the cloud decides")
+                write!(f, "Unverified value: {:?}: the vendor documents {documented}; the cloud decides", start(given))
             }
             Self::State(text) => f.write_str(text),
         }
@@ -229,5 +240,13 @@ mod tests {
             spec: Ignored value: "slb.s1.small": the instance is charged by `PayByCLCU`
             load balancer lb-1: it is kept"#]]
         .assert_eq(&told.map(|problem| problem.to_string()).join("\n"));
+    }
+
+    #[test]
+    fn a_long_value_leaves_room_for_what_is_wrong_with_it() {
+        let long = "10.0.0.0/24,".repeat(191);
+        let problem = ServiceProblem::invalid("spec.loadBalancerSourceRanges", &long, "must have at most 190 blocks");
+        let told = problem.to_string();
+        assert!(told.len() < 300 && told.ends_with("...\": must have at most 190 blocks"), "{told}");
     }
 }
