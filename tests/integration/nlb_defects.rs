@@ -409,17 +409,15 @@ fn each_pod_of_a_growing_deployment_is_ready_soon_although_the_next_ones_are_bei
 
 /// As where a Service and its Deployment are applied together.
 #[test]
-fn a_new_service_whose_pods_keep_coming_is_published_soon_after_its_listener_runs() {
-    let (seen, log) = on_a_clock_of_its_own(0, async {
+fn a_new_service_whose_pods_keep_coming_is_served_and_published_soon() {
+    let ((began, seen), log) = on_a_clock_of_its_own(0, async {
         let testbed = growing().await;
         let _product = start(&testbed);
-        while testbed.cloud.count("nlb:CreateListener") == 0 {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        Growth::watch(&testbed).await
+        (Instant::now(), Growth::watch(&testbed).await)
     });
     let runs = seen.runs.unwrap_or_else(|| panic!("there is no listener: {log}"));
     let published = seen.published.unwrap_or_else(|| panic!("there is no address: {log}"));
+    assert!(runs.duration_since(began) < Duration::from_secs(20), "{log}");
     assert!(published.duration_since(runs) < Duration::from_secs(15), "{log}");
     assert_eq!(seen.late(), [""; 0], "{log}");
 }

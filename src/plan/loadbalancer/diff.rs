@@ -2,8 +2,8 @@
 //!
 //! The order: the load balancer; server groups that serve, each filled before anything is taken out of it; the attributes of the
 //! load balancer, and what keeps clients out; other server groups; listeners, each after its group has its backends, redirecting
-//! ones after their targets; at last what is no longer wanted. So at no time does a listener send traffic to a group that lacks
-//! its backends, or serve clients that the source ranges keep out.
+//! ones after their targets; at last what is no longer wanted. A new listener of a network load balancer needs one backend only.
+//! So at no time does a listener move to a group that lacks its backends, or serve clients that the source ranges keep out.
 //!
 //! Nothing is decided by labels or by what was applied last: only by the two sides given here.
 
@@ -57,7 +57,7 @@ pub(crate) trait DiffModel: ListenerModel + GroupModel {
         true
     }
 
-    /// Takes away what kept clients out, once nothing refers to it.
+    /// Completes the steps: takes away what kept clients out, once nothing refers to it.
     fn finish(desired: &Desired<Self>, observed: &Observed<Self>, plan: &mut Plan<Self>);
 }
 

@@ -70,6 +70,7 @@ impl DiffModel for NlbModel {
     }
 
     fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
+        listeners::before_changes(desired, observed, plan);
         security_group::finish(desired, observed, plan);
     }
 }

@@ -1,16 +1,19 @@
 //! Listeners: their attributes, and their certificates.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use crate::plan::loadbalancer::annotations::AnnotationName;
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::cloud::CloudModel as _;
 use crate::plan::loadbalancer::listener_pass::{Lacking, ListenerModel};
+use crate::plan::loadbalancer::model::{GroupRef, ObservedGroup};
+use crate::plan::loadbalancer::steps::Target;
 use crate::plan::nlb::annotations::{Field, Name};
-use crate::plan::nlb::desired::{DesiredListener, NlbModel};
+use crate::plan::nlb::desired::{Desired, DesiredListener, NlbModel};
 use crate::plan::nlb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
-use crate::plan::nlb::operation::Own;
+use crate::plan::nlb::observed::Observed;
+use crate::plan::nlb::operation::{Own, Plan, Step};
 
 /// Certificates in one call.
 const CERTIFICATES: usize = 15;
@@ -68,6 +71,32 @@ impl ListenerModel for NlbModel {
         let now = format!("{}: others", Name::AdditionalCertIds.key());
         adds.chain(removes).map(|operation| (operation, now.clone())).collect()
     }
+}
+
+/// Puts a new listener before changes of its server group, if the group holds a wanted backend already and serves no listener.
+/// Each change is a job for which the listener waits, so that endpoints that keep coming would leave the Service unserved.
+pub(super) fn before_changes(desired: &Desired, observed: &Observed, plan: &mut Plan) {
+    let of_listeners = |step: &&Step| matches!(step.target, Target::Listener(_));
+    let Some(last) = plan.steps.iter().rposition(|step| of_listeners(&step)) else { return };
+    let is_new =
+        |step: &Step| step.operation.creates() && !step.needs.iter().any(|it| matches!(it, Target::Listener(_)));
+    let holds_wanted = |group: &GroupRef| {
+        let wanted = desired.groups.values().filter(|it| observed.group_id(&it.group) == observed.group_id(group));
+        let members =
+            observed.group_id(group).and_then(|id| observed.groups.get(id)).map_or(&[][..], ObservedGroup::members);
+        wanted.flat_map(|it| members.iter().map(|backend| it.backends.contains(&backend.key))).any(|it| it)
+    };
+    let mut is_ahead = BTreeMap::<GroupRef, bool>::new();
+    for step in plan.steps.iter().filter(of_listeners) {
+        for need in &step.needs {
+            let Target::Group(group) = need else { continue };
+            let earlier =
+                is_ahead.entry(group.clone()).or_insert_with(|| !observed.serves(group) && holds_wanted(group));
+            *earlier &= is_new(step);
+        }
+    }
+    let follows = |group: &GroupRef| is_ahead.get(group) == Some(&true);
+    plan.steps[..=last].sort_by_key(|step| step.operation.backends_of().is_some_and(follows));
 }
 
 /// What holds where the cloud does not say it.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Cloud, bring, desired, lines, remove, served, world};
-use crate::plan::clb::tests::{World, port};
+use crate::plan::clb::tests::{World, node, port};
 use crate::plan::inputs::Ingress;
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::cloud::Answer;
@@ -255,6 +255,25 @@ fn what_relies_on_a_job_waits_for_it() {
     assert!(waits(&cloud, 3), "the group is not filled yet");
     cloud.observed.settle(&Target::Group(GroupRef::Id("sgp-1".to_owned())));
     assert!(!waits(&cloud, 3));
+}
+
+#[test]
+fn a_new_listener_does_not_wait_for_the_backends_that_join_while_it_is_made() {
+    let one = world(&[]);
+    let mut cloud = Cloud::default();
+    for step in diff(&desired(&one), &cloud.observed).steps.into_iter().take(3) {
+        cloud.perform(&step.operation);
+    }
+    let mut more = one.clone();
+    more.nodes.push(node("n9", "i-9"));
+    let plan = diff(&desired(&more), &cloud.observed);
+    let at = |start: &str| lines(&plan).iter().position(|line| line.starts_with(start)).unwrap();
+    assert!(at("create listener") < at("add to"), "{plan}");
+    let mut other = one;
+    other.nodes = vec![node("n9", "i-9")];
+    let plan = diff(&desired(&other), &cloud.observed);
+    let at = |start: &str| lines(&plan).iter().position(|line| line.starts_with(start)).unwrap();
+    assert!(at("add to") < at("create listener"), "{plan}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::plan::loadbalancer::handling::Departure;
 use crate::plan::loadbalancer::listener_pass::ListenerModel;
 use crate::plan::loadbalancer::model::{BackendKey, GroupRef};
 use crate::plan::loadbalancer::ownership::Owner;
+use crate::plan::loadbalancer::steps::Target;
 use crate::plan::nlb::desired::{Desired, NlbModel};
 use crate::plan::nlb::model::{ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Observed, ObservedListener};
@@ -145,7 +146,10 @@ fn check_step(desired: &Desired, before: &Observed, operation: &Operation, after
         }
         let wanted = &desired.groups[&desired.listeners[key].group.to_string()];
         let there = keys(after, &listener.group_id);
-        assert!(wanted.backends.keys().all(|key| there.contains(&key)), "{key} got an unfilled group: {operation}");
+        // A listener that is new takes traffic from no other backends.
+        let is_served = was.is_none() && wanted.backends.keys().any(|key| there.contains(&key));
+        let is_filled = wanted.backends.keys().all(|key| there.contains(&key));
+        assert!(is_served || is_filled, "{key} got an unfilled group: {operation}");
     }
     if let Operation::CreateListener { .. } = operation
         && desired.access.is_some()
@@ -194,7 +198,11 @@ fn check_possible(observed: &Observed, operation: &Operation) {
 fn check_refers_back(plan: &Plan) {
     for (index, step) in plan.steps.iter().enumerate() {
         for need in &step.needs {
-            let makes = |operation: &Operation| !matches!(operation, Operation::Delete { .. });
+            // Backends of a server group that is there can follow.
+            let makes = |it: &Operation| match need {
+                Target::Group(_) => it.makes().is_some(),
+                _ => !matches!(it, Operation::Delete { .. }),
+            };
             let first = plan.steps.iter().position(|other| other.target == *need && makes(&other.operation));
             assert!(first.is_none_or(|first| first < index), "{step} needs {need:?}, which comes later\n{plan}");
         }
