@@ -37,8 +37,8 @@ pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed)
 ///
 /// - A load balancer that we made is deleted with everything on it; with `preserve` it is only unprotected and loses our
 ///   marks, and keeps serving.
-/// - A user's load balancer stays. Our listeners go with `override_listeners`, our server groups and backends always,
-///   except those that a listener needs.
+/// - A user's load balancer stays. Our listeners go with `override_listeners`, or with the server group of ours that they use;
+///   our server groups and backends go, except those that a listener needs.
 /// - Without a load balancer there is nothing to do.
 pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Plan {
     let mut plan = Plan::default();
@@ -112,13 +112,12 @@ fn release(owner: &Owner, instance: &ObservedInstance, plan: &mut Plan) {
 
 /// Takes what is ours off a user's load balancer.
 fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut Plan) {
-    let mut ours: Vec<ListenerKey> = observed
+    let ours = observed
         .listeners
         .iter()
         .flatten()
-        .filter(|(_, listener)| departure.override_listeners && owner.owns_listener(&listener.description))
-        .map(|(key, _)| *key)
-        .collect();
+        .filter(|(_, listener)| observed.goes_with(owner, departure.override_listeners, listener));
+    let mut ours: Vec<ListenerKey> = ours.map(|(key, _)| *key).collect();
     let forward = |key: &ListenerKey| ClbModel::redirects_to(*key, observed.listeners.as_ref()?.get(key)?);
     ours.sort_by_key(|key| forward(key).is_none());
     let mut deleted: Vec<ListenerKey> = Vec::new();

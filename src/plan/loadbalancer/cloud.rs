@@ -169,6 +169,13 @@ impl<M: CloudModel> Observed<M> {
         self.listeners.iter().flatten().any(|(_, it)| it.runs() && owner.owns_listener(&it.description))
     }
 
+    /// Whether a listener on the load balancer of a user goes together with its Service, which `overrides` listeners there or
+    /// not. A group of ours cannot go without the listener of ours that uses it, whatever the annotation says now.
+    pub fn goes_with(&self, owner: &Owner, overrides: bool, listener: &ObservedListener<M>) -> bool {
+        let uses_ours = || self.groups.get(&listener.group_id).is_some_and(|group| owner.owns_group(&group.name));
+        owner.owns_listener(&listener.description) && (overrides || uses_ours())
+    }
+
     /// Ids of the server groups that listeners of this owner name.
     pub fn groups_of_listeners(&self, owner: &Owner) -> BTreeSet<String> {
         let ours = self.listeners.iter().flatten().filter(|(_, it)| owner.owns_listener(&it.description));

@@ -51,8 +51,8 @@ fn former<'a>(owner: &'a Owner, observed: &'a Observed) -> impl Iterator<Item = 
 ///
 /// - A load balancer that we made is deleted with its listeners, then its server groups and its security group; with
 ///   `preserve` it is only unprotected, it and its groups lose our marks, and it keeps serving.
-/// - A user's load balancer stays. Our listeners go with `override_listeners`, our server groups and backends always,
-///   except those that a listener needs.
+/// - A user's load balancer stays. Our listeners go with `override_listeners`, or with the server group of ours that they use;
+///   our server groups and backends go, except those that a listener needs.
 /// - From another load balancer, our listeners go that use a server group of ours; it stays.
 /// - Without a load balancer, server groups and the security group can still be there.
 pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Plan {
@@ -150,15 +150,16 @@ fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan
 fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut Plan) {
     let mut references = GroupReferences::default();
     for (key, listener) in observed.listeners.iter().flatten() {
-        let is_ours = owner.owns_listener(&listener.description);
-        // A group of ours cannot go without the listener of ours that uses it, whatever the annotation says now.
-        let uses_ours = observed.groups.get(&listener.group_id).is_some_and(|group| owner.owns_group(&group.name));
-        if is_ours && (departure.override_listeners || uses_ours) {
+        if observed.goes_with(owner, departure.override_listeners, listener) {
             let operation = Operation::DeleteListener { listener: *key };
             plan.step(operation, (*key).into(), [], "the Service no longer needs it");
             references.dropped.entry(listener.group_id.clone()).or_default().push(*key);
         } else {
-            references.kept.entry(listener.group_id.clone()).or_default().push((*key, is_ours));
+            references
+                .kept
+                .entry(listener.group_id.clone())
+                .or_default()
+                .push((*key, owner.owns_listener(&listener.description)));
         }
     }
     clear(owner, observed, &references, plan);

@@ -454,6 +454,10 @@ fn a_users_load_balancer_can_always_be_left() {
     assert_eq!(with_listeners.steps.len(), 2, "{with_listeners}");
     let hands_off = Departure { override_listeners: false, ..leaving(Some("lb-user"), false) };
     let without = teardown(&owner, &hands_off, &cloud.observed);
+    assert_eq!(without, with_listeners, "a group of ours cannot go without the listener that uses it");
+    let mut of_user = cloud.clone();
+    of_user.listener(80, Protocol::Tcp).description = "by hand".to_owned();
+    let without = teardown(&owner, &hands_off, &of_user.observed);
     assert!(without.steps.is_empty() && without.problems[0].field == "listener 80/tcp", "{without}");
     cloud.observed.listeners.as_mut().unwrap().remove(&key(80, Protocol::Tcp));
     let without = teardown(&owner, &hands_off, &cloud.observed);
