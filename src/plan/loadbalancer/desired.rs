@@ -197,25 +197,30 @@ pub struct NodePorts {
     own: BTreeSet<u16>,
     /// Where nodes are attached by their addresses: ports of pods, which were perhaps attached before.
     of_pods: Option<BTreeSet<u16>>,
-    /// Where a port lacks its node port, so that pods that were attached before stay: where all endpoints serve.
-    pods: Option<BTreeSet<(Box<str>, u16)>>,
+    /// Where all endpoints serve, sorted; `None` if that is not known, or if no pods are attached directly. Pods that were
+    /// attached before stay where a port lacks its node port.
+    pods: Option<Vec<(IpAddr, u16)>>,
 }
 
 impl NodePorts {
     pub(super) fn of(service: &ServiceView, endpoints: &EndpointsView, rules: &BackendRules) -> Self {
-        let lacks_one = rules.mode != BackendMode::Eni && service.ports.iter().any(|port| port.node_port == 0);
+        let has_pods = rules.mode == BackendMode::Eni || service.ports.iter().any(|port| port.node_port == 0);
         let by_address = rules.nodes.by_address && rules.mode != BackendMode::Eni;
         let number = |port: &ServicePort| match port.target_port {
             TargetPort::Number(number) => Some(number),
             TargetPort::Name(_) => None,
         };
         let serving = |endpoint: &Endpoint| {
-            let address: Box<str> = endpoint.address.to_string().into();
             let ports = endpoint.ports.iter().map(|(_, port)| *port).chain(service.ports.iter().filter_map(number));
-            ports.map(move |port| (address.clone(), port)).collect::<Vec<_>>()
+            let address = endpoint.address;
+            ports.map(move |port| (address, port)).collect::<Vec<_>>()
         };
         let of_pods = service.ports.iter().map(number).collect::<Option<_>>().filter(|_| by_address);
-        let pods = (lacks_one && !endpoints.unknown).then(|| endpoints.endpoints.iter().flat_map(serving).collect());
+        let pods = (has_pods && !endpoints.unknown).then(|| {
+            let mut all: Vec<_> = endpoints.endpoints.iter().flat_map(serving).collect();
+            all.sort_unstable();
+            all
+        });
         Self { own: service.ports.iter().map(|port| port.node_port).collect(), of_pods, pods }
     }
 
@@ -230,8 +235,8 @@ impl NodePorts {
             BackendKind::Ip => self.of_pods.as_ref().is_some_and(|ports| !ports.contains(&backend.port)),
             BackendKind::Eni => false,
         };
-        let place = (backend.server_ip.clone(), backend.port);
-        let is_gone = |pods: &BTreeSet<(Box<str>, u16)>| !pods.contains(&place);
+        let place = backend.server_ip.parse().ok().map(|address: IpAddr| (address, backend.port));
+        let is_gone = |pods: &Vec<_>| place.is_some_and(|place| pods.binary_search(&place).is_err());
         if is_node {
             (!self.own.contains(&backend.port)).then_some("the Service has this node port no longer")
         } else {

@@ -7,6 +7,7 @@ use super::annotations::AnnotationName;
 use super::cloud::Observed;
 use super::desired::{Desired, ProductModel};
 use super::groups::{BackendPlanner, GroupInPlan, GroupReferences, GroupsInPlan};
+use super::listener_diff::{self, ListenerChanges};
 use super::management::{self, ManagementLevel};
 use super::model::{BackendKind, DesiredGroup, GroupRef, ObservedGroup};
 use super::ownership::is_mark;
@@ -88,17 +89,23 @@ pub(crate) fn ensure<M: GroupModel>(desired: &Desired<M>, observed: &Observed<M>
     places
 }
 
-/// Keeps the backends of groups that exist, while nothing else may be done. Groups of users only if the load balancer `serves`
+/// Keeps the backends of groups that exist, or that listeners of ours use, while nothing else may be done. Groups of users only if the load balancer `serves`
 /// the Service: that they are named is no leave to fill them where it may not be used.
 pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &Observed<M>, serves: bool) -> Plan<M> {
     let desired = &*settled(desired, observed);
-    let mut plan = Plan::default();
-    let may_change = |wanted: &&DesiredGroup| serves || matches!(wanted.group, GroupRef::Named(_));
-    for wanted in desired.groups.values().filter(|_| !desired.problems.withhold_groups()).filter(may_change) {
-        if let Ok(Some((id, ObservedGroup { backends: Some(backends), .. }))) = find(desired, wanted, observed) {
-            planner(desired).change(wanted, &reference::<M>(observed, &wanted.group, id), backends, &mut plan);
+    let (mut plan, mut places) = (Plan::default(), GroupsInPlan::new());
+    let may_change = |wanted: &DesiredGroup| serves || matches!(wanted.group, GroupRef::Named(_));
+    for (key, wanted) in desired.groups.iter().filter(|(_, wanted)| may_change(wanted)) {
+        let found = find(desired, wanted, observed);
+        let Ok(Some((id, ObservedGroup { backends: Some(backends), .. }))) = found else { continue };
+        let place = GroupInPlan { group: reference::<M>(observed, &wanted.group, id), id: Some(id.clone()) };
+        if !desired.problems.withhold_groups() {
+            planner(desired).change(wanted, &place.group, backends, &mut plan);
         }
+        places.insert(key.clone(), place);
     }
+    let references = listener_diff::references(desired, observed, &ListenerChanges::default());
+    follow_listeners(desired, observed, (&mut places, &references), &mut plan);
     release_freed(desired, observed, &mut plan);
     management::withhold(desired.manage, &mut plan);
     plan
@@ -122,7 +129,7 @@ pub(crate) fn unless_in_vain<M: GroupModel>(
     Plan { problems: plan.problems, warnings: plan.warnings, ..follow(desired, observed, false) }
 }
 
-/// Keeps the backends of groups that listeners of ours keep while a problem holds them back from the wanted ones. Such a group
+/// Keeps the backends of groups that listeners of ours keep while something holds them back from the wanted ones. Such a group
 /// is ours, or holds our backends.
 pub(crate) fn follow_listeners<M: GroupModel>(
     desired: &Desired<M>,
@@ -141,7 +148,12 @@ pub(crate) fn follow_listeners<M: GroupModel>(
     let at_its_port = |key| desired.listeners.iter().find(|(other, _)| port(**other) == port(key)).map(|(_, it)| it);
     for (id, group) in &observed.groups {
         let Some(backends) = &group.backends else { continue };
-        let listeners = references.kept.get(id).into_iter().flatten().filter(|(_, ours)| *ours);
+        // Whether they are managed is not asked: they send traffic to the group all the same.
+        let is_of_us = |key| {
+            let listener = observed.listeners.as_ref().and_then(|all| all.get(key));
+            listener.is_some_and(|listener| listener_diff::is_ours(desired, observed, listener))
+        };
+        let listeners = references.kept.get(id).into_iter().flatten().filter(|(key, _)| is_of_us(key));
         let wanted = listeners.filter_map(|(key, _)| desired.listeners.get(key).or_else(|| at_its_port(*key)));
         let mut wanted = wanted.filter_map(|listener| desired.groups.get(&listener.group.to_string()));
         let is_meant = || places.values().any(|place| place.id.as_ref() == Some(id));
@@ -232,12 +244,21 @@ pub(crate) fn sweep<M: ProductModel>(
 /// Takes our nodes out of groups at ports that the API server has taken back, and may give to another Service; and pods that are
 /// gone out of groups that nothing else keeps in sync. Groups that the plan deletes, or out of which it takes backends anyway, are left to it.
 fn release_freed<M: ProductModel>(desired: &Desired<M>, observed: &Observed<M>, plan: &mut Plan<M>) {
-    let is_current = |group: &ObservedGroup| {
-        desired.owner.port_of_group(&group.name).is_some_and(|port| desired.node_ports.contains(port))
+    let is_wanted = |id: &str, group: &ObservedGroup| {
+        desired.groups.values().any(|wanted| match &wanted.group {
+            GroupRef::Named(name) => desired.owner.same_mark(&group.name, name),
+            GroupRef::Id(wanted) => wanted == id,
+        })
+    };
+    let is_current = |id: &str, group: &ObservedGroup| {
+        let port = desired.owner.port_of_group(&group.name);
+        port.is_some_and(|port| desired.node_ports.contains(port)) || is_wanted(id, group)
     };
     // The others are few, so that a plan for many nodes costs no more.
-    for (id, group) in observed.groups.iter().filter(|(_, group)| !is_current(group)) {
+    for (id, group) in observed.groups.iter().filter(|(id, group)| !is_current(id, group)) {
         let ours = group.members().iter().filter(|it| desired.owner.owns_backend(&it.description));
+        // Pods stay until it is known which listener needs others in their place.
+        let ours = ours.filter(|it| it.key.kind != BackendKind::Eni || observed.listeners.is_some());
         let freed = ours.filter_map(|it| Some((it.key.clone(), desired.node_ports.freed(&it.key)?)));
         let (keys, reasons): (Vec<_>, Vec<_>) = freed.unzip();
         let is_this = |target: &Target| matches!(target, Target::Group(it) if observed.group_id(it) == Some(id));

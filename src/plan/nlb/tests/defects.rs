@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use super::{Cloud, bring, desired, lines, remove, served, world};
 use crate::plan::clb::tests::{World, node, port};
-use crate::plan::inputs::Ingress;
+use crate::plan::inputs::{Ingress, TargetPort};
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::cloud::Answer;
 use crate::plan::loadbalancer::cloud::CloudModel as _;
 use crate::plan::loadbalancer::diff::diff;
+use crate::plan::loadbalancer::goal::Goal;
 use crate::plan::loadbalancer::group_operation::{GroupOperation, RefusedBackends};
 use crate::plan::loadbalancer::handling::Departure;
 use crate::plan::loadbalancer::model::{Backend, BackendKey, GroupRef, ObservedGroup};
@@ -274,6 +275,25 @@ fn a_new_listener_does_not_wait_for_the_backends_that_join_while_it_is_made() {
     let plan = diff(&desired(&other), &cloud.observed);
     let at = |start: &str| lines(&plan).iter().position(|line| line.starts_with(start)).unwrap();
     assert!(at("add to") < at("create listener"), "{plan}");
+}
+
+#[test]
+fn while_only_backends_follow_new_pods_on_another_port_replace_those_that_are_gone() {
+    let eni = ("service.beta.kubernetes.io/backend-type", "eni");
+    let mut cloud = served(&world(&[eni]));
+    let mut now = world(&[eni, ("id", "nlb-001")]);
+    now.service.ports[0].target_port = TargetPort::Number(8001);
+    now.endpoints.endpoints.retain(|endpoint| endpoint.address.to_string() == "192.168.64.21");
+    let follow = |cloud: &Cloud| Goal::Ensure(Box::new(desired(&now))).follow(&cloud.observed);
+    let plan = follow(&cloud);
+    let lines = lines(&plan);
+    assert!(lines.len() == 2 && lines[0].starts_with("add to") && lines[0].contains("192.168.64.21):8001"), "{plan}");
+    assert!(lines[1].starts_with("remove from") && lines[1].contains("192.168.64.11):8080"), "{plan}");
+    plan.steps.iter().for_each(|step| cloud.perform(&step.operation));
+    assert!(follow(&cloud).steps.is_empty());
+    cloud.observed.listeners = None;
+    now.endpoints.endpoints.clear();
+    assert!(Goal::Ensure(Box::new(desired(&now))).follow(&cloud.observed).steps.is_empty());
 }
 
 #[test]
