@@ -13,7 +13,7 @@ use super::creations::Inventory;
 use super::drift::DriftSchedule;
 use super::execute::Belief;
 use super::find::{Found, Unfound, find, is_about};
-use super::product::{Completed, Due, DueTogether, Facts, Product, Search};
+use super::product::{Completed, Due, DueTogether, Product, Search};
 use super::references::{References, Resolver};
 use super::refusals::stocked;
 use super::report::Halt;
@@ -23,8 +23,10 @@ use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
 use crate::plan::loadbalancer::applied::{self, applied};
 use crate::plan::loadbalancer::cloud::{CloudModel, Observed};
+use crate::plan::loadbalancer::desired::{Desired, ProductModel};
 use crate::plan::loadbalancer::goal::Goal;
 use crate::plan::loadbalancer::handling::{Handling, LoadBalancerKind};
+use crate::plan::loadbalancer::management::ManagementLevel;
 use crate::plan::loadbalancer::model::GroupRef;
 use crate::plan::loadbalancer::operation::Part;
 use crate::plan::loadbalancer::problem::ServiceProblem;
@@ -384,7 +386,7 @@ impl<P: Product> Preparer<P> {
         let Completed { shows_all_made, unread } =
             self.product.complete(goal, &mut observed, None, &case.search(P::KIND, due)).await?;
         if presence == Presence::Present {
-            if case.lacks_all_parts(P::KIND, &goal.facts(), &observed) {
+            if case.lacks_all_parts(P::KIND, goal, &observed) {
                 let parts = "the server groups and listeners by which the Service was served";
                 return Err(stale_list(parts).into());
             }
@@ -466,12 +468,16 @@ impl<M: CloudModel> Sighting<M> {
     }
 }
 
-impl<M: CloudModel> Case<M> {
+impl<M: ProductModel> Case<M> {
     /// Whether neither a server group nor a listener is there of a Service that was served by the load balancer, and was not
     /// for long enough that lists which lag behind would have shown them.
-    fn lacks_all_parts(&mut self, kind: LoadBalancerKind, facts: &Facts<'_>, observed: &Observed<M>) -> bool {
-        let owner = facts.owner;
-        let has_groups = facts.groups.values().any(|wanted| matches!(wanted.group, GroupRef::Named(_)));
+    fn lacks_all_parts(&mut self, kind: LoadBalancerKind, goal: &Goal<M>, observed: &Observed<M>) -> bool {
+        let owner = goal.owner();
+        let makes_groups = |desired: &Desired<M>| {
+            desired.manage.keeps(ManagementLevel::Backends)
+                && desired.groups.values().any(|wanted| matches!(wanted.group, GroupRef::Named(_)))
+        };
+        let has_groups = goal.desired().is_some_and(makes_groups);
         let is_published = !self.service.ingress.is_empty() && Some(kind.label(&self.service)) == observed.id();
         let shows_group = observed.groups.values().any(|group| owner.owns_group(&group.name));
         let shows_none = observed.listeners.as_ref().is_some_and(|all| {
