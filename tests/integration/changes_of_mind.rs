@@ -399,6 +399,49 @@ fn what_goes_last_goes_although_another_client_drops_the_finalizer_meanwhile() {
     }
 }
 
+#[test]
+fn a_process_that_starts_misses_no_listeners_where_the_user_has_none_managed() {
+    for kind in Kind::BOTH {
+        on_a_clock_of_its_own(0, async {
+            let testbed = testbed(kind).await;
+            annotate(&testbed, "web", "manage", "none");
+            for _ in 0..2 {
+                let _product = start(&testbed, "");
+                settled().await;
+            }
+            let _product = start(&testbed, "");
+            settled().await;
+            assert_eq!(kind.listeners(&testbed), [0_u16; 0]);
+            annotate(&testbed, "web", "manage", "all");
+            settled().await;
+            assert_eq!(kind.listeners(&testbed), [80]);
+        });
+    }
+}
+
+#[test]
+fn a_service_that_no_longer_overrides_listeners_can_be_deleted() {
+    for kind in Kind::BOTH {
+        on_a_clock_of_its_own(0, async {
+            let testbed = testbed(kind).await;
+            let id = if kind == Kind::Nlb { "nlb-user" } else { "lb-user" };
+            kind.of_user(&testbed, id);
+            annotate(&testbed, "web", "id", id);
+            annotate(&testbed, "web", "force-override-listeners", "true");
+            let _product = start(&testbed, "");
+            settled().await;
+            assert_eq!(kind.listeners(&testbed), [80]);
+            annotate(&testbed, "web", "force-override-listeners", "false");
+            settled().await;
+            assert_eq!(kind.listeners(&testbed), [80], "they are not managed any more");
+            testbed.cluster.delete("Service", "default", "web").unwrap();
+            settled().await;
+            assert!(testbed.cluster.get("Service", "default", "web").is_none());
+            assert_eq!((kind.listeners(&testbed), kind.count(&testbed)), (Vec::new(), 1));
+        });
+    }
+}
+
 /// The answer to the removal of the finalizer can be lost, and a condition that says so comes after it.
 #[test]
 fn a_service_that_asks_for_no_load_balancer_keeps_no_condition_of_one() {

@@ -29,12 +29,13 @@ use sim::cluster::{Chaos, Endpoint, Failure, NodeSpec, Version};
 use sim::testbed::{REGION, Testbed, VPC, instance};
 use tokio::time::Instant;
 
-use self::generator::{NODES, Row, rows};
+use self::generator::{NODES, Row, USERS, rows};
 use self::judge::{Exceptions, differences};
 use self::life::{Deed, Life, Pause, Step, fields, index, merge, node_ports, patch, service};
 use self::watcher::Watcher;
 use crate::end_state::Foreign;
 use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own, orphans};
+use crate::kinds::Kind;
 
 /// The class of Services with a network load balancer.
 const NETWORK_CLASS: &str = "alibabacloud.com/nlb";
@@ -93,6 +94,10 @@ impl Start {
                 cloud.security_groups.insert(id.into(), group);
             }
         });
+        for number in 0..USERS {
+            Kind::Clb.of_user(&testbed, &format!("lb-user-s{number}"));
+            Kind::Nlb.of_user(&testbed, &format!("nlb-user-s{number}"));
+        }
         let foreign = Foreign::settle(&testbed, &["s0", "s1"]);
         Self { testbed, foreign, rows: [rows::<ClbName>(), rows::<NlbName>()] }
     }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use alicloud_ccm::plan::clb::annotations::Name as ClbName;
 use alicloud_ccm::plan::loadbalancer::annotations::values::ValueKind;
-use alicloud_ccm::plan::loadbalancer::annotations::{AnnotationName, Removed};
+use alicloud_ccm::plan::loadbalancer::annotations::{self, AnnotationKey, AnnotationName, Removed};
 use alicloud_ccm::plan::nlb::annotations::Name as NlbName;
 use serde_json::{Value, json};
 
-use super::life::{Deed, Life, Pause, Step, fields, merge};
+use super::life::{Deed, Life, Pause, Step, fields, index, merge};
 use super::values::{INVALID, valid};
 use super::{NETWORK_CLASS, known};
 use crate::random_faults::Dice;
@@ -38,11 +38,25 @@ pub(crate) fn rows<N: AnnotationName>() -> Vec<Row> {
 
 const KINDS: [&str; 6] = ["LoadBalancer", "LoadBalancer", "LoadBalancer", "LoadBalancer", "NodePort", "ClusterIP"];
 const RANGES: [&[&str]; 3] = [&["10.0.0.0/8"], &["10.0.0.0/8", "192.168.0.0/16"], &["0.0.0.0/0"]];
+/// So many Services can have a load balancer that a user made.
+pub(crate) const USERS: u64 = 3;
 const PORTS: [u16; 5] = [80, 443, 8080, 53, 8443];
 /// Slots of pods of a Service on one node.
 const SLOTS: u64 = 12;
 /// Nodes, in two zones.
 pub(crate) const NODES: u64 = 4;
+
+/// Names the load balancer of a user for a Service that was made with one.
+fn at_home(service: &mut Value, number: u64) {
+    if service["home"].is_null() {
+        return;
+    }
+    let stated = service["home"].clone();
+    let id =
+        if service["class"] == NETWORK_CLASS { format!("nlb-user-s{number}") } else { format!("lb-user-s{number}") };
+    merge(service, &json!({"annotations": stated}));
+    service["annotations"][annotations::ID.full()] = id.into();
+}
 
 /// The generator.
 struct Generator {
@@ -78,8 +92,11 @@ pub(crate) fn life(seed: u64) -> Life {
         steps.push(Step { pause, deed });
     }
     let last = generator.last();
-    let pause = Pause::For(Duration::from_millis(500));
-    steps.extend(disturbed.then_some(Step { pause, deed: Deed::Calm }));
+    let soon = Pause::For(Duration::from_millis(500));
+    steps.extend(disturbed.then_some(Step { pause: soon, deed: Deed::Calm }));
+    // A new process doubts for minutes that a Service which was published has no listener, unless it sees why.
+    let is_managed_again = last.as_ref().is_some_and(|patch| patch.to_string().contains(&annotations::MANAGE.full()));
+    let pause = if is_managed_again { Pause::Settle } else { soon };
     steps.extend(last.map(|patch| Step { pause, deed: Deed::Change(patch) }));
     Life { seed, steps }
 }
@@ -128,6 +145,11 @@ impl Generator {
             let value = self.dice.below(row.values.len() as u64);
             it["annotations"][row.key] = row.values[usize::try_from(value).unwrap()].clone().into();
         }
+        if number < USERS && self.one_in(4) {
+            it["home"] =
+                json!({annotations::FORCE_OVERRIDE_LISTENERS.full(): if self.one_in(4) { "false" } else { "true" }});
+        }
+        at_home(&mut it, number);
         it["pods"] = self.pods(&json!({}));
         it
     }
@@ -178,7 +200,7 @@ impl Generator {
         }
         let change = match self.dice.below(25) {
             0..8 => self.annotation(&service),
-            8 | 9 => self.kind(&service),
+            8 | 9 => self.kind(number, &service),
             10 => json!({"policy": if service["policy"] == "Local" { Value::Null } else { "Local".into() }}),
             11 => {
                 json!({"affinity": if service["affinity"].is_null() { json!(self.pick(&[60, 10_800])) } else { Value::Null }})
@@ -203,9 +225,17 @@ impl Generator {
         let stated: Vec<String> = fields(&service["annotations"]).map(|(key, _)| key.clone()).collect();
         if !stated.is_empty() && self.one_in(2) {
             let key = &stated[usize::try_from(self.dice.below(stated.len() as u64)).unwrap()];
-            return json!({"annotations": {key: null}});
+            // Without it, a Service that has no address yet would get a load balancer of its own.
+            if *key != annotations::ID.full() || service["home"].is_null() {
+                return json!({"annotations": {key: null}});
+            }
         }
         let row = self.row(service);
+        // Listeners stay as they are once they are not overridden any more.
+        let is_force = row.key == annotations::FORCE_OVERRIDE_LISTENERS.full();
+        if is_force && service["home"][&row.key] == "false" {
+            return json!({});
+        }
         let value = self.dice.below(row.values.len() as u64);
         let value = row.values[usize::try_from(value).unwrap()].as_str();
         let value = if row.has_invalid && self.one_in(6) { INVALID } else { value };
@@ -213,11 +243,14 @@ impl Generator {
     }
 
     /// Another type; a class can be changed only together with it.
-    fn kind(&mut self, service: &Value) -> Value {
+    fn kind(&mut self, number: u64, service: &Value) -> Value {
         let kind = self.pick(&KINDS);
         let network = service["class"] == NETWORK_CLASS;
         if kind == "LoadBalancer" && service["type"] != kind && self.one_in(2) {
-            return json!({"type": kind, "class": if network { Value::Null } else { NETWORK_CLASS.into() }});
+            let class = if network { Value::Null } else { NETWORK_CLASS.into() };
+            let mut now = json!({"home": service["home"], "class": class});
+            at_home(&mut now, number);
+            return json!({"type": kind, "class": class, "annotations": now["annotations"]});
         }
         json!({"type": kind})
     }
@@ -280,7 +313,8 @@ impl Generator {
         Deed::Change(self.want(patch))
     }
 
-    /// In the end, invalid values are taken back and nodes are ready: where either lasts, what serves stays as it was.
+    /// In the end, invalid values are taken back and nodes are ready: where either lasts, what serves stays as it was. Services
+    /// have the load balancer that they were made with, and all of it is managed.
     fn last(&mut self) -> Option<Value> {
         let mut patch = json!({});
         for (node, _) in fields(&self.wanted["nodes"]).filter(|(_, state)| **state == "not ready") {
@@ -290,6 +324,17 @@ impl Generator {
             for (key, _) in fields(&service["annotations"]).filter(|(_, value)| **value == INVALID) {
                 merge(&mut patch, &json!({"services": {name: {"annotations": {key: ""}}}}));
                 patch["services"][name]["annotations"][key] = Value::Null;
+            }
+            let mut last = service.clone();
+            last["annotations"] = json!({});
+            at_home(&mut last, u64::from(index(name)));
+            for key in
+                [annotations::ID, annotations::FORCE_OVERRIDE_LISTENERS, annotations::MANAGE].map(AnnotationKey::full)
+            {
+                if service["annotations"][&key] != last["annotations"][&key] {
+                    merge(&mut patch, &json!({"services": {name: {"annotations": {key.as_str(): ""}}}}));
+                    patch["services"][name]["annotations"][key.as_str()] = last["annotations"][&key].clone();
+                }
             }
         }
         let is_something = fields(&patch).next().is_some();

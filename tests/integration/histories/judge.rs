@@ -77,17 +77,21 @@ impl Exceptions {
         self.0.iter().any(are_left) && unweighted(lived) == unweighted(fresh)
     }
 
-    /// Whether a place of the state may differ.
+    /// Whether a place of the state may differ. What a Service sets on the load balancer of a user stays.
     fn excuse(&self, path: &str, wanted: &Value) -> bool {
-        self.0.iter().any(|(name, keys)| {
-            let service = &wanted["services"][name];
-            let kind = if service["class"] == NETWORK_CLASS { Kind::Nlb } else { Kind::Clb };
-            // What is applied of a load balancer of which nothing is changed is not taken back either, and is remembered.
-            let is_withheld = |(key, _): (&String, &Value)| known::fixed(key.strip_prefix(PREFIX).unwrap_or(key));
-            let remembers =
-                path.contains("\u{1f}alicloud-ccm/applied-") && fields(&service["annotations"]).any(is_withheld);
-            mentions(path, name) && (remembers || keys.iter().any(|key| is_place(path, key, kind)))
-        })
+        let mut parts = path.split('\u{1f}').skip(1);
+        let is_of_user = parts.next().is_some_and(|name| name.contains("lb-user-"));
+        let is_setting = is_of_user && parts.next().is_some_and(|part| !PARTS.contains(&part));
+        is_setting
+            || self.0.iter().any(|(name, keys)| {
+                let service = &wanted["services"][name];
+                let kind = if service["class"] == NETWORK_CLASS { Kind::Nlb } else { Kind::Clb };
+                // What is applied of a load balancer of which nothing is changed is not taken back either, and is remembered.
+                let is_withheld = |(key, _): (&String, &Value)| known::fixed(key.strip_prefix(PREFIX).unwrap_or(key));
+                let remembers =
+                    path.contains("\u{1f}alicloud-ccm/applied-") && fields(&service["annotations"]).any(is_withheld);
+                mentions(path, name) && (remembers || keys.iter().any(|key| is_place(path, key, kind)))
+            })
     }
 }
 

@@ -4,9 +4,7 @@ use alicloud_ccm::plan::loadbalancer::annotations::PREFIX;
 
 /// Annotations that are not tried.
 const ANNOTATIONS: &[(&str, &str)] = &[
-    ("id", "the load balancers of users are not part of lives yet"),
-    ("force-override-listeners", "the same"),
-    ("vgroup-port", "the same"),
+    ("vgroup-port", "the server groups of users are not part of lives yet"),
     ("weight", "the same"),
     ("service.beta.kubernetes.io/class", "hands the Service to another controller"),
     ("type", "the switch for it is off in the configuration"),
@@ -17,7 +15,6 @@ const ANNOTATIONS: &[(&str, &str)] = &[
     ("ipv6-address-type", "the same"),
     ("listener-port-range", "no port of the pods is in the range"),
     ("preserve-lb-on-delete", "leaves a load balancer behind, which no fresh world has"),
-    ("manage", "what is not managed differs on purpose"),
     ("charge-type", "charging changes one way only, and what cannot be changed is a problem that lasts"),
     ("bandwidth", "the same"),
     ("instance-charge-type", "the same"),

@@ -8,6 +8,7 @@ pub(crate) const INVALID: &str = "!!";
 
 /// Values for keys whose kind does not say what exists.
 const EXISTING: &[(&str, &[&str])] = &[
+    ("id", &["lb-missing"]),
     ("address-type", &["intranet", "internet"]),
     ("bandwidth-package-id", &["cbwp-1", "cbwp-2"]),
     ("security-group-ids", &["sg-user-1", "sg-user-2", "sg-user-1,sg-user-2"]),
