@@ -14,7 +14,7 @@ use std::time::Duration;
 use alicloud_ccm::alibaba::CloudClient;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::cluster;
-use alicloud_ccm::config::{self, Config, Origin};
+use alicloud_ccm::config::{self, Config, ConfigSource};
 use alicloud_ccm::controllers::registry::CATALOG;
 use alicloud_ccm::controllers::workqueue::{self, ObjectReconciler, ReconcileResult};
 use alicloud_ccm::plan::inputs::{
@@ -101,7 +101,7 @@ access_key_secret_file = "secret"
     std::fs::write(folder.path().join("secret"), "secret").unwrap();
     std::fs::set_permissions(folder.path().join("secret"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
         .unwrap();
-    let origin = Origin { path, ..Origin::default() };
+    let origin = ConfigSource { path, ..ConfigSource::default() };
     config::load(&origin, &CATALOG).map(|loaded| loaded.config).map_err(|report| report.to_string()).unwrap()
 }
 

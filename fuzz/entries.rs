@@ -16,7 +16,7 @@ use alicloud_ccm::alibaba::nlb::GroupFilter;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::checked::Kubernetes;
-use alicloud_ccm::config::{self, Config, Origin};
+use alicloud_ccm::config::{self, Config, ConfigSource};
 use alicloud_ccm::controllers::registry::CATALOG;
 use alicloud_ccm::plan::clb::annotations::Name as ClbName;
 use alicloud_ccm::plan::inputs::{NodeView, ServiceView};
@@ -32,7 +32,7 @@ pub(crate) fn configuration(data: &[u8]) {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("alicloud-ccm.toml");
     std::fs::write(&path, data).expect("a file can be written");
-    let origin = Origin { path, ..Origin::default() };
+    let origin = ConfigSource { path, ..ConfigSource::default() };
     if let Err(report) = config::load(&origin, &CATALOG) {
         assert!(!report.to_string().is_empty());
     }
@@ -164,7 +164,7 @@ fn configured(credentials: &str) -> Config {
     let text = format!("[cloud]\ncluster_id = \"c\"\nregion = \"cn-hangzhou\"\n[cloud.credentials]\n{credentials}");
     std::fs::write(&path, text).expect("a file can be written");
     private(&path);
-    let origin = Origin { path, ..Origin::default() };
+    let origin = ConfigSource { path, ..ConfigSource::default() };
     config::load(&origin, &CATALOG).map_or_else(|report| panic!("{report}"), |loaded| loaded.config)
 }
 

@@ -40,7 +40,7 @@ use self::session::Sessions;
 use self::traces::TraceExport;
 use crate::alibaba::RateLimiter;
 use crate::config::watch::{Reload, Trigger, Watch, WatchPace};
-use crate::config::{Config, Loaded, Origin};
+use crate::config::{Config, ConfigSource, Loaded};
 use crate::controllers::registry::CATALOG;
 use crate::reload::{ConfigChange, ReloadOutcome};
 use crate::telemetry::http::StatusPages;
@@ -61,7 +61,7 @@ const LONGEST_END: Duration = Duration::from_secs(25);
 ///
 /// # Errors
 /// If the signals or the listener cannot be set up, or if this loop itself fails; it retries everything later.
-pub async fn run(origin: Origin, loaded: Loaded) -> io::Result<()> {
+pub async fn run(origin: ConfigSource, loaded: Loaded) -> io::Result<()> {
     let logs = Logs::start(&loaded.config.log);
     let stop = CancellationToken::new();
     let mut pages = StatusPages::default();
@@ -150,7 +150,7 @@ fn on_signals(tasks: &Tasks, stop: CancellationToken) -> io::Result<AbortOnDropH
 /// Watches the configuration, beginning with what is `running`.
 fn watch_config(
     tasks: &Tasks,
-    origin: Origin,
+    origin: ConfigSource,
     running: Arc<RwLock<Loaded>>,
 ) -> (Trigger, mpsc::Receiver<Reload>, AbortOnDropHandle<()>) {
     let trigger = Trigger::default();
@@ -177,7 +177,7 @@ struct MainLoop {
 }
 
 impl MainLoop {
-    async fn run(&mut self, origin: Origin, mut hangup: Signal, stop: &CancellationToken) {
+    async fn run(&mut self, origin: ConfigSource, mut hangup: Signal, stop: &CancellationToken) {
         let (trigger, mut reloads, _watching) = watch_config(self.pages.health.tasks(), origin, self.page.loaded());
         loop {
             tokio::select! {

@@ -31,7 +31,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::app;
 use crate::cli::{Cli, Command, DEFAULT_CONFIG, OutputFormat, SourceArgs};
 use crate::cluster;
-use crate::config::{self, Config, ConfigPurpose, ConfigReport, Loaded, Origin};
+use crate::config::{self, Config, ConfigPurpose, ConfigReport, ConfigSource, Loaded};
 use crate::controllers::registry::CATALOG;
 use crate::plan::loadbalancer::annotations::reference::{introduction, spec_fields, tables};
 use crate::plan::{clb, nlb};
@@ -184,29 +184,29 @@ fn keep_secrets_from_core_dumps() {
     let _ = setrlimit(Resource::Core, none);
 }
 
-fn origin(source: &SourceArgs) -> Origin {
-    Origin {
+fn origin(source: &SourceArgs) -> ConfigSource {
+    ConfigSource {
         path: source.config.clone(),
         // Variables that are not UTF-8 cannot be meant for this program.
         environment: std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect(),
         overrides: source.set.clone(),
-        ..Origin::default()
+        ..ConfigSource::default()
     }
 }
 
 /// Where the configuration is: for kubectl's plugin in the cluster, unless there is a file.
-fn in_use(source: &SourceArgs) -> Result<Origin, CommandError> {
+fn in_use(source: &SourceArgs) -> Result<ConfigSource, CommandError> {
     let origin = origin(source);
     if !connect::is_for_kubectl() || has_file(source) {
         return Ok(origin);
     }
     let text = Some(kubectl::configuration(&elsewhere(&origin)?)?);
-    Ok(Origin { text, path: kubectl::PLACE.into(), purpose: ConfigPurpose::Elsewhere, ..origin })
+    Ok(ConfigSource { text, path: kubectl::PLACE.into(), purpose: ConfigPurpose::Elsewhere, ..origin })
 }
 
-fn load_from(origin: &Origin) -> Result<Loaded, ConfigReport> {
+fn load_from(origin: &ConfigSource) -> Result<Loaded, ConfigReport> {
     let mut loaded = config::load(origin, &CATALOG)?;
     if origin.text.is_some() {
         loaded.config.kubernetes = elsewhere(origin)?.kubernetes;
@@ -215,8 +215,8 @@ fn load_from(origin: &Origin) -> Result<Loaded, ConfigReport> {
 }
 
 /// How the cluster is reached from where its configuration is none of the machine: only the arguments say so.
-fn elsewhere(origin: &Origin) -> Result<Config, ConfigReport> {
-    let mut origin = Origin { environment: [].into(), ..origin.clone() };
+fn elsewhere(origin: &ConfigSource) -> Result<Config, ConfigReport> {
+    let mut origin = ConfigSource { environment: [].into(), ..origin.clone() };
     origin.overrides.retain(|set| set.starts_with("kubernetes."));
     without_file(origin)
 }
@@ -231,17 +231,17 @@ fn optional_config(source: &SourceArgs) -> Result<Config, ConfigReport> {
     if !has_file(source) {
         return without_file(origin(source));
     }
-    Ok(config::load(&Origin { purpose: ConfigPurpose::Manifests, ..origin(source) }, &CATALOG)?.config)
+    Ok(config::load(&ConfigSource { purpose: ConfigPurpose::Manifests, ..origin(source) }, &CATALOG)?.config)
 }
 
 fn has_file(source: &SourceArgs) -> bool {
     source.config != Path::new(DEFAULT_CONFIG) || source.config.exists()
 }
 
-fn without_file(origin: Origin) -> Result<Config, ConfigReport> {
+fn without_file(origin: ConfigSource) -> Result<Config, ConfigReport> {
     let text = "controllers = [\"*\"]\n[cloud]\ncluster_id = \"any\"\n[route]\ncluster_cidrs = [\"10.0.0.0/8\"]\n";
     let purpose = ConfigPurpose::Elsewhere;
-    Ok(config::load(&Origin { text: Some(text.to_owned()), purpose, ..origin }, &CATALOG)?.config)
+    Ok(config::load(&ConfigSource { text: Some(text.to_owned()), purpose, ..origin }, &CATALOG)?.config)
 }
 
 fn runtime() -> io::Result<Runtime> {

@@ -38,7 +38,7 @@ pub use catalog::{Catalog, ControllerEntry};
 pub use check::{Referenced, check, referenced};
 pub use checked::{Config, Credentials};
 pub use layers::{CREDENTIAL_VARIABLES, KNOWN_VARIABLES, VARIABLE_PREFIX};
-pub use load::{LARGEST_FILE, Loaded, Origin, load, stated};
+pub use load::{LARGEST_FILE, Loaded, load, stated};
 pub use reference::reference;
 pub use report::{ConfigProblem, ConfigReport, ProblemPlace};
 pub use rules::RECORD_TTLS;

@@ -15,7 +15,7 @@ use super::settings::SettingLine;
 use super::{CommandError, CommandResult, Ended, print_findings, runtime};
 use crate::cli::{ExplainArg, ObjectArg, OutputFormat};
 use crate::cluster::{Cluster, Leader, ObjectKind, PastEvent, WriteFault};
-use crate::config::{Config, Origin};
+use crate::config::{Config, ConfigSource};
 use crate::controllers::loadbalancer::{self, Linted};
 use crate::controllers::registry::{CONTROLLERS, PlannedKind, Subject};
 use crate::controllers::{Clients, Previewed};
@@ -73,7 +73,7 @@ struct Declined {
 
 pub(super) fn run(
     config: &Config,
-    origin: &Origin,
+    origin: &ConfigSource,
     object: (&ExplainArg, &str),
     output: OutputFormat,
 ) -> CommandResult {
@@ -103,7 +103,7 @@ pub(super) fn without_cloud(service: &ServiceView, config: &Config) -> Vec<PlanL
 }
 
 /// The object, and the namespace that is stated beside it.
-async fn explain(config: &Config, origin: &Origin, (object, namespace): (&ExplainArg, &str)) -> Explanation {
+async fn explain(config: &Config, origin: &ConfigSource, (object, namespace): (&ExplainArg, &str)) -> Explanation {
     let is_elected = config.leader_election.enabled;
     let mut it = Explanation { object: object.to_string(), is_elected, ..Explanation::default() };
     match connect_cluster(config).await {
@@ -139,7 +139,7 @@ async fn node_with(cluster: &Cluster, cidr: &IpNet) -> Option<ObjectArg> {
 }
 
 impl Explanation {
-    async fn ask(&mut self, (config, origin): (&Config, &Origin), object: &ObjectArg, cluster: Cluster) {
+    async fn ask(&mut self, (config, origin): (&Config, &ConfigSource), object: &ObjectArg, cluster: Cluster) {
         let subject = read(&cluster, object).await;
         match &subject {
             Ok(subject) => self.judge(config, object.kind, subject.as_ref()),
@@ -198,7 +198,7 @@ impl Explanation {
         }
     }
 
-    async fn plan(&mut self, clients: &Clients, (config, origin): (&Config, &Origin), key: &ObjectKey) {
+    async fn plan(&mut self, clients: &Clients, (config, origin): (&Config, &ConfigSource), key: &ObjectKey) {
         let name = key.to_string();
         let managed_by = self.managed_by.clone();
         for row in CONTROLLERS.iter().filter(|row| managed_by.contains(&row.name())) {

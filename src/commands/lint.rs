@@ -16,7 +16,7 @@ use super::settings::SettingLine;
 use super::{CommandError, CommandResult, Ended, print};
 use crate::cli::{LintArgs, LintFormat};
 use crate::cluster;
-use crate::config::{Config, Origin};
+use crate::config::{Config, ConfigSource};
 use crate::controllers::loadbalancer::{self, Linted};
 use crate::plan::count_of;
 use crate::plan::loadbalancer::handling::LoadBalancerKind;
@@ -76,7 +76,7 @@ struct LintReport {
     unreadable: bool,
 }
 
-pub(super) fn run(arguments: &LintArgs, config: &Config, origin: &Origin) -> CommandResult {
+pub(super) fn run(arguments: &LintArgs, config: &Config, origin: &ConfigSource) -> CommandResult {
     let mut found = LintReport::default();
     for path in &arguments.files {
         match read(path) {
@@ -107,7 +107,7 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 impl LintReport {
-    fn judge(&mut self, source: (&Path, &str), config: &Config, origin: &Origin) {
+    fn judge(&mut self, source: (&Path, &str), config: &Config, origin: &ConfigSource) {
         let (path, text) = source;
         let documents = match documents(text) {
             Ok(documents) => documents,
@@ -129,7 +129,7 @@ impl LintReport {
         source: (&Path, &str),
         object: &Spanned<ManifestNode>,
         config: &Config,
-        origin: &Origin,
+        origin: &ConfigSource,
     ) {
         let name = object.value.get("metadata").map_or_else(String::new, |metadata| {
             let text = |key| metadata.value.text(key);

@@ -52,14 +52,14 @@ fn document(actions: BTreeSet<String>, resource: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Origin, load};
+    use crate::config::{ConfigSource, load};
     use crate::controllers::registry::CATALOG;
 
     fn config(text: &str) -> Config {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("alicloud-ccm.toml");
         std::fs::write(&path, text).unwrap();
-        load(&Origin { path, ..Origin::default() }, &CATALOG).unwrap().config
+        load(&ConfigSource { path, ..ConfigSource::default() }, &CATALOG).unwrap().config
     }
 
     #[test]

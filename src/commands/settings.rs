@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::config::{self, Origin};
+use crate::config::{self, ConfigSource};
 use crate::controllers::registry::CATALOG;
 use crate::plan::setting::{SettingOrigin, SettingSource};
 
@@ -28,7 +28,7 @@ pub(super) struct SettingLine {
 }
 
 impl SettingLine {
-    pub(super) fn of(explained: SettingOrigin, origin: &Origin) -> Self {
+    pub(super) fn of(explained: SettingOrigin, origin: &ConfigSource) -> Self {
         let SettingOrigin { setting, value, source, found, help } = explained;
         let is_stated = matches!(source, SettingSource::Annotation(_));
         let from = match source {

@@ -192,7 +192,7 @@ impl<'a> Checker<'a> {
     }
 
     fn in_file(&self, span: &Range<usize>) -> (ProblemPlace, Option<Excerpt>) {
-        let excerpt = excerpt(&self.source.text, span, self.layers.secret_spans.as_deref());
+        let excerpt = excerpt(self.source.text(), span, self.layers.secret_spans.as_deref());
         let place = ProblemPlace::File { file: self.source.path.clone(), line: excerpt.line, column: excerpt.column };
         (place, Some(excerpt))
     }

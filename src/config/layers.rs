@@ -112,7 +112,7 @@ pub(super) struct Layers<'a> {
 impl<'a> Layers<'a> {
     /// Reads all layers.
     pub(super) fn read(source: &'a ConfigSource, catalog: &Catalog) -> Self {
-        let (document, errors) = DeTable::parse_recoverable(&source.text);
+        let (document, errors) = DeTable::parse_recoverable(source.text());
         let mut file = Layer { metadata: Metadata::named(FILE), dict: read_table(document.get_ref()) };
         if source.purpose != ConfigPurpose::Here && !read_credentials(&source.environment, &Figment::new()).is_empty() {
             file.dict.entry("cloud".to_owned()).and_modify(|cloud| {

@@ -1,7 +1,6 @@
 //! Reads the file and the key files that it names. The only part of the configuration that touches the disk, apart from
 //! the watch.
 
-use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -13,7 +12,7 @@ use super::checked::Config;
 use super::checker::Checker;
 use super::report::{ConfigProblem, ConfigReport, ProblemPlace};
 use super::secret::Secret;
-use super::source::{ConfigPurpose, ConfigSource, FileFault, KeyFile};
+use super::source::{ConfigSource, FileFault, KeyFile};
 use crate::plan::digest;
 
 /// Files larger than this are not read.
@@ -22,35 +21,11 @@ pub const LARGEST_FILE: u64 = 1 << 20;
 /// How often a file is read again that changes while it is read.
 const TRIES: usize = 3;
 
-/// Where a configuration is loaded from; loading twice reads everything again.
-#[derive(Clone, Default)]
-pub struct Origin {
-    /// The file.
-    pub path: PathBuf,
-    /// The environment.
-    pub environment: BTreeMap<String, String>,
-    /// Arguments of the form `section.key=value`.
-    pub overrides: Vec<String>,
-    /// The content of the file, if the file is not on this machine; the path is then for messages only.
-    pub text: Option<String>,
-    /// What the configuration is for.
-    pub purpose: ConfigPurpose,
-}
-
-impl Origin {
-    fn read(&self) -> Result<String, FileFault> {
-        self.text.clone().map_or_else(|| read(&self.path).map(|(text, _)| text), Ok)
-    }
-
-    fn source(&self, text: String) -> ConfigSource {
-        let Self { path, environment, overrides, purpose, .. } = self.clone();
-        ConfigSource { path, text, environment, overrides, purpose, files: BTreeMap::new() }
-    }
-}
-
-impl std::fmt::Debug for Origin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Origin").field("path", &self.path).finish_non_exhaustive()
+impl ConfigSource {
+    /// The same with the content of its file.
+    fn read(&self) -> Result<Self, FileFault> {
+        let text = self.text.clone().map_or_else(|| read(&self.path).map(|(text, _)| text), Ok)?;
+        Ok(Self { text: Some(text), ..self.clone() })
     }
 }
 
@@ -79,20 +54,20 @@ pub(super) struct Attempt {
 /// # Errors
 ///
 /// Everything that is wrong with it, also if the file cannot be read.
-pub fn load(origin: &Origin, catalog: &Catalog) -> Result<Loaded, ConfigReport> {
-    attempt(origin, catalog).outcome
+pub fn load(source: &ConfigSource, catalog: &Catalog) -> Result<Loaded, ConfigReport> {
+    attempt(source, catalog).outcome
 }
 
 /// Where a key of the configuration is stated, for people: a line of the file, a variable, an argument. `None` where its default
 /// holds, and if the file cannot be read.
 #[must_use]
-pub fn stated(origin: &Origin, catalog: &Catalog, key: &str) -> Option<String> {
-    Checker::new(&origin.source(origin.read().ok()?), catalog).stated(key)
+pub fn stated(source: &ConfigSource, catalog: &Catalog, key: &str) -> Option<String> {
+    Checker::new(&source.read().ok()?, catalog).stated(key)
 }
 
-pub(super) fn attempt(origin: &Origin, catalog: &Catalog) -> Attempt {
-    let text = match origin.read() {
-        Ok(text) => text,
+pub(super) fn attempt(origin: &ConfigSource, catalog: &Catalog) -> Attempt {
+    let mut source = match origin.read() {
+        Ok(source) => source,
         Err(fault) => {
             let message = format!("the configuration file {} {fault}", origin.path.display());
             let help = matches!(fault, FileFault::Missing).then(|| "name the file with --config".to_owned());
@@ -101,8 +76,7 @@ pub(super) fn attempt(origin: &Origin, catalog: &Catalog) -> Attempt {
             return Attempt { outcome, hash: None, referenced: Referenced::default() };
         }
     };
-    let hash = digest::hex(text.as_bytes());
-    let mut source = origin.source(text);
+    let hash = digest::hex(source.text().as_bytes());
     let referenced = referenced(&source, catalog);
     source.files = referenced.keys.iter().map(|path| (path.clone(), read_key_file(path))).collect();
     let outcome =

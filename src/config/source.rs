@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use super::secret::Secret;
 
-/// Everything that a configuration is made from. Nothing else is read when it is checked.
+/// Everything that a configuration is made from. Nothing else is read when it is checked; loading reads its files first.
 #[derive(Clone, Default)]
 pub struct ConfigSource {
     /// Path of the file: shown in reports, and the folder that other paths are relative to.
     pub path: PathBuf,
-    /// Content of the file; may be empty.
-    pub text: String,
+    /// Content of the file; without it, loading reads the file at `path`. May be empty.
+    pub text: Option<String>,
     /// The environment.
     pub environment: BTreeMap<String, String>,
     /// `section.key=value`, later ones win.
@@ -51,6 +51,10 @@ pub(super) fn is_credential(path: &Path) -> bool {
 }
 
 impl ConfigSource {
+    pub(super) fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or_default()
+    }
+
     /// The folder where systemd puts credentials, if it gave any.
     pub(super) fn credentials_folder(&self) -> Option<&Path> {
         self.environment.get("CREDENTIALS_DIRECTORY").map(Path::new)

@@ -12,7 +12,7 @@ use super::*;
 use crate::controllers::registry::CATALOG;
 
 fn source(text: &str) -> ConfigSource {
-    ConfigSource { path: PathBuf::from("/etc/ccm/ccm.toml"), text: text.to_owned(), ..ConfigSource::default() }
+    ConfigSource { path: PathBuf::from("/etc/ccm/ccm.toml"), text: Some(text.to_owned()), ..ConfigSource::default() }
 }
 
 fn with_environment(text: &str, environment: &[(&str, &str)]) -> ConfigSource {

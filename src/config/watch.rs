@@ -19,8 +19,9 @@ use tracing::warn;
 use super::catalog::Catalog;
 use super::check::Referenced;
 use super::checked::LeaderElection;
-use super::load::{Attempt, Loaded, Origin, attempt};
+use super::load::{Attempt, Loaded, attempt};
 use super::report::{ConfigProblem, ConfigReport, ProblemPlace};
+use super::source::ConfigSource;
 
 /// Keys of the election that cannot change while the program runs, and whether they do. Replicas read the file at different times:
 /// one that locks something else, or nothing, would lead beside one that has not read it yet.
@@ -88,7 +89,7 @@ enum Cause {
 /// Looks for changes.
 #[derive(Debug)]
 pub struct Watch {
-    origin: Origin,
+    origin: ConfigSource,
     catalog: &'static Catalog,
     current: Loaded,
     /// What was last said to be wrong; `None` if all was well.
@@ -102,7 +103,7 @@ pub struct Watch {
 impl Watch {
     /// Watches everything that `current` was loaded from.
     #[must_use]
-    pub fn new(origin: Origin, catalog: &'static Catalog, current: Loaded, pace: WatchPace) -> Self {
+    pub fn new(origin: ConfigSource, catalog: &'static Catalog, current: Loaded, pace: WatchPace) -> Self {
         let (changed, changes) = mpsc::channel(1);
         Self { origin, catalog, current, rejected: None, pace, folders: Some(Folders::new(changed)), changes }
     }
@@ -359,8 +360,8 @@ mod tests {
         }
     }
 
-    fn origin(path: PathBuf) -> Origin {
-        Origin { path, ..Origin::default() }
+    fn origin(path: PathBuf) -> ConfigSource {
+        ConfigSource { path, ..ConfigSource::default() }
     }
 
     fn text(cluster: &str) -> String {

@@ -27,7 +27,7 @@ fn config(settings: &[String]) -> Config {
     };
     let source = ConfigSource {
         path: PathBuf::from("/ccm.toml"),
-        text: "[cloud]\ncluster_id = \"one\"\n".to_owned(),
+        text: Some("[cloud]\ncluster_id = \"one\"\n".to_owned()),
         overrides: settings.to_vec(),
         files: ["one", "two", "one.crt", "two.crt", "one.key", "two.key"].map(file).into(),
         ..ConfigSource::default()

@@ -16,7 +16,7 @@ use std::time::Duration;
 use alicloud_ccm::alibaba::CloudClient;
 use alicloud_ccm::alibaba::transport::HttpTransport;
 use alicloud_ccm::config::checked::Config;
-use alicloud_ccm::config::{Origin, load};
+use alicloud_ccm::config::{ConfigSource, load};
 use alicloud_ccm::controllers::registry::CATALOG;
 use clap::{Parser, ValueEnum};
 use sim::cloud::trace::Place;
@@ -165,8 +165,12 @@ fn finish(left: &[String]) -> u8 {
 
 fn read(options: &Options) -> Result<Config, String> {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
-    let origin =
-        Origin { path: options.config.clone(), environment, overrides: options.set.clone(), ..Origin::default() };
+    let origin = ConfigSource {
+        path: options.config.clone(),
+        environment,
+        overrides: options.set.clone(),
+        ..ConfigSource::default()
+    };
     load(&origin, &CATALOG).map(|loaded| loaded.config).map_err(anything)
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use alicloud_ccm::config::watch::{Reload, Trigger, Watch, WatchPace};
-use alicloud_ccm::config::{Loaded, Origin, load};
+use alicloud_ccm::config::{ConfigSource, Loaded, load};
 use alicloud_ccm::controllers::registry::CATALOG;
 use serde_json::{Value, json};
 use sim::cluster::NodeSpec;
@@ -320,7 +320,7 @@ async fn ten_thousand_edits_without_a_mixture_and_without_a_loss() {
     let folder = tempfile::tempdir().unwrap();
     let path: PathBuf = folder.path().join("ccm.toml");
     fs::write(&path, numbered(1)).unwrap();
-    let origin = Origin { path, ..Origin::default() };
+    let origin = ConfigSource { path, ..ConfigSource::default() };
     // Nothing but the watch finds changes.
     let pace = WatchPace { quiet: Duration::from_millis(5), poll: Duration::from_secs(3600) };
     let watch = Watch::new(origin.clone(), &CATALOG, load(&origin, &CATALOG).unwrap(), pace);

@@ -15,7 +15,7 @@ use alicloud_ccm::alibaba::metadata::Metadata;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::alibaba::{CloudClient, location};
 use alicloud_ccm::cluster::Cluster;
-use alicloud_ccm::config::{Config, Origin, checked, load};
+use alicloud_ccm::config::{Config, ConfigSource, checked, load};
 use alicloud_ccm::controllers::registry::{self, CATALOG, CONTROLLERS};
 use alicloud_ccm::controllers::{Clients, Context};
 use alicloud_ccm::fence::fence;
@@ -221,7 +221,9 @@ fn config(testbed: &Testbed, controllers: &[&str], more: &str, set: &[&str]) -> 
     let folder = tempfile::tempdir().unwrap();
     let path = testbed.write_config(folder.path(), controllers, more).unwrap();
     let overrides = set.iter().map(|set| (*set).to_owned()).collect();
-    load(&Origin { path, environment: BTreeMap::new(), overrides, ..Origin::default() }, &CATALOG).unwrap().config
+    load(&ConfigSource { path, environment: BTreeMap::new(), overrides, ..ConfigSource::default() }, &CATALOG)
+        .unwrap()
+        .config
 }
 
 /// The simulated cloud without a network in between.

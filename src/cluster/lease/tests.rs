@@ -452,7 +452,7 @@ async fn lead_in_turn() {
 fn configured(leader_election: LeaderElection) -> Arc<Config> {
     let source = crate::config::ConfigSource {
         path: "config.toml".into(),
-        text: "[cloud]\ncluster_id = \"c\"\n".into(),
+        text: Some("[cloud]\ncluster_id = \"c\"\n".into()),
         ..crate::config::ConfigSource::default()
     };
     Arc::new(Config {

@@ -346,7 +346,7 @@ impl Draft {
         };
         let path = PathBuf::from(super::TOML);
         let files = key_files.iter().map(file).collect();
-        let source = ConfigSource { path: path.clone(), text: toml.clone(), files, ..ConfigSource::default() };
+        let source = ConfigSource { path: path.clone(), text: Some(toml.clone()), files, ..ConfigSource::default() };
         let config = config::check(&source, &CATALOG).map_err(|report| {
             report.problems().iter().for_each(|problem| self.problems.push(self.traced(&path, problem)));
         });

@@ -3,14 +3,14 @@ use std::collections::BTreeSet;
 use expect_test::expect;
 
 use super::*;
-use crate::config::{Origin, load};
+use crate::config::{ConfigSource, load};
 use crate::controllers::registry::CATALOG;
 
 fn config(text: &str) -> Config {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("alicloud-ccm.toml");
     std::fs::write(&path, text).unwrap();
-    load(&Origin { path, ..Origin::default() }, &CATALOG).unwrap().config
+    load(&ConfigSource { path, ..ConfigSource::default() }, &CATALOG).unwrap().config
 }
 
 const ALL: &str = "[cloud]\ncluster_id = \"c\"\n[route]\ncluster_cidrs = [\"10.0.0.0/8\"]\n";

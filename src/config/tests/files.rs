@@ -93,7 +93,7 @@ fn a_key_file_that_holds_a_placeholder_is_refused() {
 fn files_that_cannot_be_used_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ccm.toml");
-    let origin = Origin { path: path.clone(), ..Origin::default() };
+    let origin = ConfigSource { path: path.clone(), ..ConfigSource::default() };
     let message = || load(&origin, &CATALOG).unwrap_err().problems()[0].message.replace(path.to_str().unwrap(), "FILE");
     assert_eq!(message(), "the configuration file FILE does not exist");
     std::fs::write(&path, vec![b'#'; usize::try_from(LARGEST_FILE).unwrap() + 1]).unwrap();
@@ -113,7 +113,7 @@ fn key_files_that_others_may_read_are_refused_unless_that_is_allowed() {
     let keys = "cloud.credentials = { access_key_id = \"A\", access_key_secret_file = \"s\" }";
     std::fs::write(&path, right(keys)).unwrap();
     std::fs::write(dir.path().join("s"), "hush").unwrap();
-    let mut origin = Origin { path, ..Origin::default() };
+    let mut origin = ConfigSource { path, ..ConfigSource::default() };
     for (mode, accepted) in [(0o400, true), (0o600, true), (0o440, false), (0o604, false)] {
         std::fs::set_permissions(dir.path().join("s"), std::fs::Permissions::from_mode(mode)).unwrap();
         assert_eq!(load(&origin, &CATALOG).is_ok(), accepted, "{mode:o}");
@@ -136,7 +136,7 @@ fn credentials_of_systemd_are_found_by_name() {
     std::fs::write(&secret, "hush").unwrap();
     // How the mode looks where an access list lets the service read.
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o440)).unwrap();
-    let mut origin = Origin { path, ..Origin::default() };
+    let mut origin = ConfigSource { path, ..ConfigSource::default() };
     let report = load(&origin, &CATALOG).unwrap_err().to_string();
     assert!(report.contains("names credential:s, but systemd has given none"), "{report}");
     assert!(report.contains("LoadCredential="), "{report}");
@@ -153,6 +153,6 @@ fn what_is_loaded_has_the_hash_of_its_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ccm.toml");
     std::fs::write(&path, "cloud.cluster_id = \"one\"\n").unwrap();
-    let loaded = load(&Origin { path: path.clone(), ..Origin::default() }, &CATALOG).unwrap();
+    let loaded = load(&ConfigSource { path: path.clone(), ..ConfigSource::default() }, &CATALOG).unwrap();
     assert_eq!((loaded.path, loaded.hash.as_str()), (path, "b30fc69945407c1ead6240c4c050a900e32711c4"));
 }

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::alibaba::actions::Action;
-use crate::config::{self, Origin, load};
+use crate::config::{self, ConfigSource, load};
 
 fn config(controllers: &[&str]) -> Config {
     with_zone(controllers, "zone_name")
@@ -17,7 +17,7 @@ fn with_zone(controllers: &[&str], zone: &str) -> Config {
          node.disable_source_dest_check = true\npvtz.{zone} = \"cluster.own\"\n"
     );
     std::fs::write(&path, text).unwrap();
-    load(&Origin { path, ..Origin::default() }, &CATALOG).unwrap().config
+    load(&ConfigSource { path, ..ConfigSource::default() }, &CATALOG).unwrap().config
 }
 
 fn names() -> Vec<&'static str> {
@@ -88,7 +88,7 @@ fn an_action_is_listed_only_where_the_configuration_calls_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("alicloud-ccm.toml");
     std::fs::write(&path, stated).unwrap();
-    let config = load(&Origin { path, ..Origin::default() }, &CATALOG).unwrap().config;
+    let config = load(&ConfigSource { path, ..ConfigSource::default() }, &CATALOG).unwrap().config;
     assert!(!cloud_actions(&config).any(|action| action == actions::DESCRIBE_ROUTE_TABLES.0));
     assert!(!cloud_actions(&config).any(|action| action == actions::MODIFY_NETWORK_INTERFACE.0));
 }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::alibaba::CloudClient;
 use crate::alibaba::transport::{Transport, TransportError};
 use crate::cluster::tests::simulated;
-use crate::config::{Config, Origin, load};
+use crate::config::{Config, ConfigSource, load};
 use crate::controllers::loadbalancer::clb::ClbProduct;
 use crate::controllers::loadbalancer::engine::Engine;
 use crate::controllers::loadbalancer::orphans::Vanished;
@@ -92,7 +92,7 @@ impl World {
         population::endpoints(&testbed, &key(0).name, &all).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = testbed.write_config(folder.path(), &["service"], "").unwrap();
-        let origin = Origin { path, ..Origin::default() };
+        let origin = ConfigSource { path, ..ConfigSource::default() };
         let mut config = load(&origin, &registry::CATALOG).unwrap().config;
         config.cloud.quotas.insert("*".to_owned(), u32::MAX);
         let cloud = Arc::new(Cloud {

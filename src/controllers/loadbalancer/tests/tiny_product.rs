@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::alibaba::tests::simulated::client_of;
 use crate::alibaba::{Fault, FaultKind};
 use crate::cluster::tests::simulated;
-use crate::config::{Origin, load};
+use crate::config::{ConfigSource, load};
 use crate::controllers::loadbalancer::product::{Completed, Due, ListedBy, Product, Search, Settled, Write};
 use crate::controllers::{Context, loadbalancer, registry};
 use crate::fence::fence;
@@ -333,7 +333,7 @@ impl Product for Tiny {
 fn start(testbed: &Testbed, product: &Tiny) -> (CancellationToken, tokio::task::JoinHandle<()>) {
     let folder = tempfile::tempdir().unwrap();
     let path = testbed.write_config(folder.path(), &["service"], "").unwrap();
-    let origin = Origin { path, ..Origin::default() };
+    let origin = ConfigSource { path, ..ConfigSource::default() };
     let config = load(&origin, &registry::CATALOG).unwrap().config;
     let cluster = simulated(&testbed.cluster, &config.kubernetes);
     let (keeper, fence) = fence();
