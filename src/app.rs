@@ -27,7 +27,7 @@ use futures::FutureExt;
 use futures::future::OptionFuture;
 use parking_lot::RwLock;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
@@ -39,7 +39,7 @@ use self::session::Sessions;
 #[cfg(feature = "traces")]
 use self::traces::TraceExport;
 use crate::alibaba::RateLimiter;
-use crate::config::watch::{Reload, Trigger, Watch, WatchPace};
+use crate::config::watch::{Reload, Watch, WatchPace};
 use crate::config::{Config, ConfigSource, Loaded};
 use crate::controllers::registry::CATALOG;
 use crate::reload::{ConfigChange, ReloadOutcome};
@@ -152,8 +152,8 @@ fn watch_config(
     tasks: &Tasks,
     origin: ConfigSource,
     running: Arc<RwLock<Loaded>>,
-) -> (Trigger, mpsc::Receiver<Reload>, AbortOnDropHandle<()>) {
-    let trigger = Trigger::default();
+) -> (Arc<Notify>, mpsc::Receiver<Reload>, AbortOnDropHandle<()>) {
+    let trigger = Arc::<Notify>::default();
     let (sender, reloads) = mpsc::channel(1);
     let triggered = trigger.clone();
     let watching = tasks.supervise("config watch", &CancellationToken::new(), move || {
@@ -185,7 +185,7 @@ impl MainLoop {
                 () = tasks::injected("main loop") => {}
                 _ = hangup.recv() => {
                     self.manager.reloading();
-                    trigger.reload();
+                    trigger.notify_one();
                 }
                 Some(()) = OptionFuture::from(self.server.pause().map(tokio::time::sleep)) => self.server.retry(&self.pages).await,
                 Some(reload) = reloads.recv() => self.take_over(reload).await,

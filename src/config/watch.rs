@@ -68,17 +68,6 @@ impl Default for WatchPace {
 /// A file that never comes to rest is read after this many quiet times all the same.
 const LONGEST_WAIT: u32 = 10;
 
-/// Requests a read of the configuration now.
-#[derive(Clone, Debug, Default)]
-pub struct Trigger(Arc<Notify>);
-
-impl Trigger {
-    /// Requests a read; several requests before it are one.
-    pub fn reload(&self) {
-        self.0.notify_one();
-    }
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
     Asked,
@@ -108,8 +97,8 @@ impl Watch {
         Self { origin, catalog, current, rejected: None, pace, folders: Some(Folders::new(changed)), changes }
     }
 
-    /// Sends every outcome until all receivers are dropped.
-    pub async fn run(mut self, trigger: Trigger, out: mpsc::Sender<Reload>) {
+    /// Sends every outcome until all receivers are dropped. `trigger` requests a read now; several requests before it are one.
+    pub async fn run(mut self, trigger: Arc<Notify>, out: mpsc::Sender<Reload>) {
         // The file may have changed between loading and watching, so the first read is at once.
         let mut cause = Cause::Time;
         loop {
@@ -124,7 +113,7 @@ impl Watch {
             }
             cause = tokio::select! {
                 () = out.closed() => return,
-                () = trigger.0.notified() => Cause::Asked,
+                () = trigger.notified() => Cause::Asked,
                 Some(()) = self.changes.recv() => Cause::Changed,
                 () = sleep(self.pace.poll) => Cause::Time,
             };
@@ -342,14 +331,14 @@ mod tests {
     }
 
     struct Running {
-        trigger: Trigger,
+        trigger: Arc<Notify>,
         outcomes: mpsc::Receiver<Reload>,
         _task: AbortOnDropHandle<()>,
     }
 
     impl Running {
         fn start(watch: Watch) -> Self {
-            let trigger = Trigger::default();
+            let trigger = Arc::<Notify>::default();
             let (sender, outcomes) = mpsc::channel(1);
             let task = tokio::spawn(watch.run(trigger.clone(), sender));
             Self { trigger, outcomes, _task: AbortOnDropHandle::new(task) }
@@ -395,7 +384,7 @@ mod tests {
         }
 
         async fn asked(&mut self) -> Reload {
-            self.watch.trigger.reload();
+            self.watch.trigger.notify_one();
             self.watch.next().await.unwrap()
         }
 
@@ -511,7 +500,7 @@ mod tests {
         let pace = WatchPace { quiet: Duration::from_millis(20), poll: NEVER };
         let watch = Watch::new(origin.clone(), &CATALOG, load(&origin, &CATALOG).unwrap(), pace);
         let mut watch = Running::start(watch);
-        watch.trigger.reload();
+        watch.trigger.notify_one();
         assert_eq!(watch.next().await, Some(Reload::Unchanged));
         change();
         tokio::time::timeout(Duration::from_secs(60), watch.next()).await.unwrap().unwrap()
