@@ -26,6 +26,12 @@ pub(super) struct Misfit {
     pub(super) is_placeholder: bool,
 }
 
+impl Misfit {
+    fn new(message: String) -> Self {
+        Self { message, ..Self::default() }
+    }
+}
+
 /// What is left of `value` without everything that does not fit; that is added to `misfits`.
 pub(super) fn fit(path: &mut KeyPath, shape: Option<Shape>, value: &Value, misfits: &mut Vec<Misfit>) -> Option<Value> {
     let Some(shape) = shape else {
@@ -51,7 +57,7 @@ pub(super) fn fit(path: &mut KeyPath, shape: Option<Shape>, value: &Value, misfi
                 items.iter().enumerate().map(|(index, item)| child(index.to_string(), item)).collect();
             if items.len() > LONGEST_LIST {
                 let message = format!("{} may list {LONGEST_LIST} at most, not {}", join(path), items.len());
-                misfits.push(Misfit { path: path.clone(), message, ..Misfit::default() });
+                misfits.push(Misfit { path: path.clone(), ..Misfit::new(message) });
                 return None;
             }
             misfits.extend(repetitions(path, shape, items));
@@ -59,10 +65,12 @@ pub(super) fn fit(path: &mut KeyPath, shape: Option<Shape>, value: &Value, misfi
         }
         (_, value) => match scalar(shape, value) {
             Ok(()) => Some(value.clone()),
-            Err(UnfitValue { message, help, kept, is_placeholder }) => {
-                let message = about(path, &message);
-                misfits.push(Misfit { path: path.clone(), message, help, is_key: false, is_placeholder });
-                kept
+            Err(misfit) => {
+                let message = about(path, &misfit.message);
+                misfits.push(Misfit { path: path.clone(), message, ..misfit });
+                // Of the right type all the same.
+                let is_kept = matches!((shape.kind(), value), (ShapeKind::Text, Value::String(..)));
+                formats::find(shape.format()).filter(|_| is_kept).map(|_| value.clone())
             }
         },
     }
@@ -76,44 +84,26 @@ fn repetitions(path: &KeyPath, shape: Shape, items: &[Value]) -> Vec<Misfit> {
     let again = texts.filter(|(_, text)| is_plain && !seen.insert(*text));
     let misfit = |(index, text): (usize, &str)| {
         let message = format!("{} lists {} twice", join(path), shown(text));
-        Misfit { path: [path.as_slice(), &[index.to_string()]].concat(), message, ..Misfit::default() }
+        Misfit { path: [path.as_slice(), &[index.to_string()]].concat(), ..Misfit::new(message) }
     };
     again.map(misfit).collect()
 }
 
 /// Why a value is refused; the message goes on after the key.
-#[derive(Default)]
-struct UnfitValue {
-    message: String,
-    help: Option<String>,
-    /// The value, if it is of the right type all the same.
-    kept: Option<Value>,
-    is_placeholder: bool,
-}
-
-impl UnfitValue {
-    fn new(message: String) -> Self {
-        Self { message, ..Self::default() }
-    }
-}
-
-fn scalar(shape: Shape, value: &Value) -> Result<(), UnfitValue> {
+fn scalar(shape: Shape, value: &Value) -> Result<(), Misfit> {
     match (shape.kind(), value) {
-        (_, Value::Empty(_, DATE)) => Err(UnfitValue::new(": no key takes a date".to_owned())),
-        (_, Value::Num(_, number)) if *number == TOO_LARGE => {
-            Err(UnfitValue::new(": the number is too large".to_owned()))
-        }
-        (ShapeKind::Text, Value::String(_, text)) => fit_text(shape, text)
-            .map_err(|refusal| UnfitValue { kept: formats::find(shape.format()).map(|_| value.clone()), ..refusal }),
+        (_, Value::Empty(_, DATE)) => Err(Misfit::new(": no key takes a date".to_owned())),
+        (_, Value::Num(_, number)) if *number == TOO_LARGE => Err(Misfit::new(": the number is too large".to_owned())),
+        (ShapeKind::Text, Value::String(_, text)) => fit_text(shape, text),
         (ShapeKind::Bool, Value::Bool(..)) => Ok(()),
         (ShapeKind::Number, Value::Num(_, number)) => within(shape, *number),
         (ShapeKind::Integer, Value::Num(_, number)) if number.to_f64().is_none() => within(shape, *number),
-        (_, value) => Err(UnfitValue::new(format!(" must be {}, not {}", shape.allowed(), described(value)))),
+        (_, value) => Err(Misfit::new(format!(" must be {}, not {}", shape.allowed(), described(value)))),
     }
 }
 
 /// The limits are far below where the precision of `f64` is lost.
-fn within(shape: Shape, number: Num) -> Result<(), UnfitValue> {
+fn within(shape: Shape, number: Num) -> Result<(), Misfit> {
     let text = match (number.to_f64(), number.to_i128(), number.to_u128()) {
         (Some(number), ..) => number.to_string(),
         (_, Some(number), _) => number.to_string(),
@@ -122,7 +112,7 @@ fn within(shape: Shape, number: Num) -> Result<(), UnfitValue> {
     if text.parse().is_ok_and(|number| shape.admits(number)) {
         return Ok(());
     }
-    Err(UnfitValue::new(format!(" must be {}, not {text}", shape.allowed())))
+    Err(Misfit::new(format!(" must be {}, not {text}", shape.allowed())))
 }
 
 /// Whether a text was copied from an example: the word of the shipped files, an id of the manual, or the key's own example.
@@ -130,18 +120,18 @@ pub(super) fn is_placeholder(text: &str, own: Option<&str>) -> bool {
     text == "change-me" || text.ends_with("bp1example") || (text.contains("example") && own == Some(text))
 }
 
-fn fit_text(shape: Shape, text: &str) -> Result<(), UnfitValue> {
+fn fit_text(shape: Shape, text: &str) -> Result<(), Misfit> {
     if is_placeholder(text, shape.example().and_then(|example| example.as_str())) {
         let allowed = formats::find(shape.format()).map_or("a value of your own", |format| format.allowed);
         let help = Some(format!("state {allowed}"));
         let message = format!(" must not be the placeholder {}", shown(text));
-        return Err(UnfitValue { message, help, kept: None, is_placeholder: true });
+        return Err(Misfit { help, is_placeholder: true, ..Misfit::new(message) });
     }
     if shape.is_timespan() {
-        let given: TimeSpan = text.parse().map_err(|message| UnfitValue::new(format!(": {message}")))?;
+        let given: TimeSpan = text.parse().map_err(|message| Misfit::new(format!(": {message}")))?;
         return match shape.time_limits() {
             Some((least, most)) if !shape.admits_time(given) => {
-                Err(UnfitValue::new(format!(" must be from {least} to {most}, not {given}")))
+                Err(Misfit::new(format!(" must be from {least} to {most}, not {given}")))
             }
             _ => Ok(()),
         };
@@ -158,7 +148,7 @@ fn fit_text(shape: Shape, text: &str) -> Result<(), UnfitValue> {
     } else {
         return Ok(());
     };
-    Err(UnfitValue { help, ..UnfitValue::new(format!(" must be {allowed}, not {}", shown(text))) })
+    Err(Misfit { help, ..Misfit::new(format!(" must be {allowed}, not {}", shown(text))) })
 }
 
 fn described(value: &Value) -> &'static str {
@@ -191,7 +181,7 @@ fn unknown_key(path: &[String]) -> Misfit {
     let (name, section) = path.split_last().map_or(("", path), |(name, section)| (name.as_str(), section));
     let place = if section.is_empty() { "at the top".to_owned() } else { format!("in [{}]", join(section)) };
     let message = format!("there is no key {} {place}", shown(name));
-    Misfit { path: path.to_vec(), message, help: suggest_key(section, name), is_key: true, is_placeholder: false }
+    Misfit { path: path.to_vec(), help: suggest_key(section, name), is_key: true, ..Misfit::new(message) }
 }
 
 fn suggest_key(section: &[String], name: &str) -> Option<String> {
