@@ -47,8 +47,8 @@ pub(super) fn run(arguments: &MigrateArgs, config: &Config) -> CommandResult {
             }
         }
     }
-    let migration = convert::convert(official, arguments.out.is_some())
-        .map_err(|problems| ConfigReport::new(Path::new(TOML), problems, &[]))?;
+    let migration =
+        convert::convert(official, arguments.out.is_some()).map_err(|problems| ConfigReport::new(problems, &[]))?;
     // The pods that are shipped ask for tokens, whatever the file says.
     let mut in_pods = migration.config.clone();
     in_pods.server.authorization = true;

@@ -76,7 +76,7 @@ impl<'a> Checker<'a> {
         }
         let files = self.source.files.values().filter_map(KeyFile::text);
         let secrets: Vec<&str> = self.layers.secrets.iter().map(String::as_str).chain(files).collect();
-        Err(ConfigReport::new(&self.source.path, self.problems, &secrets))
+        Err(ConfigReport::new(self.problems, &secrets))
     }
 
     /// Notes a problem with the value of a key; `message` goes on after the key.

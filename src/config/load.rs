@@ -72,7 +72,7 @@ pub(super) fn attempt(origin: &ConfigSource, catalog: &Catalog) -> Attempt {
             let message = format!("the configuration file {} {fault}", origin.path.display());
             let help = matches!(fault, FileFault::Missing).then(|| "name the file with --config".to_owned());
             let problem = ConfigProblem::at(ProblemPlace::Whole { file: origin.path.clone() }, message, help);
-            let outcome = Err(ConfigReport::new(&origin.path, vec![problem], &[]));
+            let outcome = Err(ConfigReport::new(vec![problem], &[]));
             return Attempt { outcome, hash: None, referenced: Referenced::default() };
         }
     };

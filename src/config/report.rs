@@ -1,7 +1,7 @@
 //! What is wrong with a configuration, as text and as JSON. Built so that it cannot hold a secret.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use serde::Serialize;
@@ -14,7 +14,6 @@ pub(super) const MOST_PROBLEMS: usize = 100;
 /// Everything that is wrong with a configuration, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigReport {
-    path: PathBuf,
     problems: Vec<ConfigProblem>,
 }
 
@@ -67,27 +66,21 @@ pub enum ProblemPlace {
 }
 
 impl ConfigReport {
-    /// A report about a file, or about other settings and the first place to look at; `secrets` are texts that must not be in it.
+    /// A report in which no text of `secrets` is.
     #[must_use]
-    pub fn new(path: &Path, mut problems: Vec<ConfigProblem>, secrets: &[&str]) -> Self {
+    pub fn new(mut problems: Vec<ConfigProblem>, secrets: &[&str]) -> Self {
         for problem in &mut problems {
             problem.hide(secrets);
         }
         problems.sort_by(|a, b| a.place.cmp(&b.place));
         problems.dedup();
-        Self { path: path.to_owned(), problems }
+        Self { problems }
     }
 
     /// The problems; at least one.
     #[must_use]
     pub fn problems(&self) -> &[ConfigProblem] {
         &self.problems
-    }
-
-    /// The file that the report is about.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 }
 

@@ -198,7 +198,7 @@ impl Watch {
             ConfigProblem { key: Some(key.to_owned()), ..ConfigProblem::at(place, message, help) }
         };
         let problems: Vec<_> = changed.map(problem).collect();
-        if problems.is_empty() { Ok(loaded) } else { Err(ConfigReport::new(path, problems, &[])) }
+        if problems.is_empty() { Ok(loaded) } else { Err(ConfigReport::new(problems, &[])) }
     }
 }
 

@@ -181,7 +181,7 @@ fn migrated(flags: &[&str], cloud_config: &str) -> Migration {
 /// Place, message and remedy of each problem.
 fn refused(flags: &[&str], cloud_config: &str) -> String {
     let problems = convert(official(flags, cloud_config), true).map(drop).expect_err("accepted");
-    config::ConfigReport::new(Path::new("migrate"), problems, &[]).to_string()
+    config::ConfigReport::new(problems, &[]).to_string()
 }
 
 #[test]
