@@ -42,7 +42,7 @@ use crate::alibaba::RateLimiter;
 use crate::config::watch::{Reload, Watch, WatchPace};
 use crate::config::{Config, ConfigSource, Loaded};
 use crate::controllers::registry::CATALOG;
-use crate::reload::{ConfigChange, ReloadOutcome};
+use crate::reload::ConfigChange;
 use crate::telemetry::http::StatusPages;
 use crate::telemetry::logs::Logs;
 use crate::telemetry::metrics;
@@ -170,7 +170,7 @@ struct MainLoop {
     server: HealthServer,
     manager: ServiceManager,
     config: watch::Sender<Arc<Config>>,
-    events: mpsc::Sender<ReloadOutcome>,
+    events: mpsc::Sender<Reload<ConfigChange>>,
     page: ConfigPage,
     #[cfg(feature = "traces")]
     traces: TraceExport,
@@ -197,17 +197,16 @@ impl MainLoop {
         let outcome = match reload {
             Reload::Unchanged => {
                 info!(hash = %self.page.hash(), "the configuration is unchanged");
-                ReloadOutcome::Unchanged
+                Reload::Unchanged
             }
             Reload::Rejected { report, hash } => {
                 error!(
                     code = "ACCM0004",
                     "the changed configuration has problems, so the previous one stays in use:\n{report}"
                 );
-                self.page.reject(hash);
-                ReloadOutcome::Rejected(report)
+                Reload::Rejected { report, hash }
             }
-            Reload::Applied(loaded) => ReloadOutcome::Applied(self.apply(*loaded).await),
+            Reload::Applied(loaded) => Reload::Applied(self.apply(*loaded).await),
         };
         metrics::config_reload(outcome.as_str());
         self.page.record(&outcome, &self.pages);

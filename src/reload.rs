@@ -5,9 +5,11 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::config::{self, Config, ConfigReport};
+use crate::config::watch::Reload;
+use crate::config::{self, Config};
 use crate::controllers::registry::CONTROLLERS;
 use crate::supervisor::{JobName, Transitions, wanted};
 
@@ -85,9 +87,10 @@ pub fn effect_of(key: &str) -> Option<Effect> {
 }
 
 /// What a new configuration changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ConfigChange {
     /// Keys that differ, as they are called in the file.
+    #[serde(rename = "changed")]
     pub keys: BTreeSet<String>,
     /// What starts.
     pub started: BTreeSet<JobName>,
@@ -172,43 +175,15 @@ impl fmt::Display for ConfigChange {
     }
 }
 
-/// The outcome of reading the configuration again.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ReloadOutcome {
-    /// It has not changed.
-    Unchanged,
-    /// It is used from now on.
-    Applied(ConfigChange),
-    /// It has problems; the previous one stays in use.
-    Rejected(ConfigReport),
-}
-
-impl ReloadOutcome {
+impl Reload<ConfigChange> {
     /// `unchanged`, `applied` or `rejected`.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Unchanged => "unchanged",
             Self::Applied(_) => "applied",
-            Self::Rejected(_) => "rejected",
+            Self::Rejected { .. } => "rejected",
         }
-    }
-
-    /// For `/configz`; free of secrets.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        let mut page = json!({ "outcome": self.as_str() });
-        match self {
-            Self::Unchanged => {}
-            Self::Applied(change) => {
-                page["changed"] = json!(change.keys);
-                page["started"] = json!(change.started);
-                page["stopped"] = json!(change.stopped);
-                page["restarted"] = json!(change.restarted);
-            }
-            Self::Rejected(report) => page["problems"] = json!(report.problems()),
-        }
-        page
     }
 
     /// Reason and text of an event; `true` if it needs attention.
@@ -217,7 +192,7 @@ impl ReloadOutcome {
         match self {
             Self::Unchanged => (false, "ConfigUnchanged", "The configuration has not changed".to_owned()),
             Self::Applied(change) => (false, "ConfigApplied", format!("The changed configuration is in use; {change}")),
-            Self::Rejected(report) => {
+            Self::Rejected { report, .. } => {
                 let mut text = "The changed configuration has problems, so the previous one stays in use".to_owned();
                 for problem in report.problems() {
                     let key = problem.key.as_deref().map(|key| format!("{key}: ")).unwrap_or_default();

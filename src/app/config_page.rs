@@ -7,22 +7,21 @@ use serde_json::{Value, json};
 
 use crate::clock;
 use crate::config::Loaded;
-use crate::reload::ReloadOutcome;
+use crate::config::watch::Reload;
+use crate::reload::ConfigChange;
 use crate::telemetry::http::StatusPages;
 use crate::telemetry::metrics;
 
 pub(super) struct ConfigPage {
     loaded: Arc<RwLock<Loaded>>,
     since: String,
-    /// Hash of the file that was rejected last.
-    rejected: Option<String>,
     last_reload: Option<Value>,
 }
 
 impl ConfigPage {
     pub(super) fn new(loaded: Loaded, pages: &StatusPages) -> Self {
         let shared = Arc::new(RwLock::new(loaded.clone()));
-        let mut page = Self { loaded: shared, since: String::new(), rejected: None, last_reload: None };
+        let mut page = Self { loaded: shared, since: String::new(), last_reload: None };
         page.apply(loaded);
         page.publish(pages);
         page
@@ -45,17 +44,12 @@ impl ConfigPage {
         *self.loaded.write() = loaded;
     }
 
-    pub(super) fn reject(&mut self, hash: Option<String>) {
-        self.rejected = hash;
-    }
-
-    pub(super) fn record(&mut self, outcome: &ReloadOutcome, pages: &StatusPages) {
-        let mut entry = outcome.to_json();
+    pub(super) fn record(&mut self, outcome: &Reload<ConfigChange>, pages: &StatusPages) {
+        let mut entry = json!(outcome);
         entry["at"] = json!(clock::now().to_string());
-        entry["hash"] = match outcome {
-            ReloadOutcome::Rejected(_) => json!(self.rejected),
-            ReloadOutcome::Unchanged | ReloadOutcome::Applied(_) => json!(self.hash()),
-        };
+        if !matches!(outcome, Reload::Rejected { .. }) {
+            entry["hash"] = json!(self.hash());
+        }
         self.last_reload = Some(entry);
         self.publish(pages);
     }

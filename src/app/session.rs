@@ -17,11 +17,12 @@ use crate::alibaba::{CallState, CloudClient, CredentialState, RateLimiter, locat
 use crate::clock;
 use crate::cluster::{Cluster, Regarding};
 use crate::config::Config;
+use crate::config::watch::Reload;
 use crate::controllers::{Clients, Context};
 use crate::fence::{Fence, fence};
 use crate::plan::inputs::ObjectKey;
 use crate::plan::location::CloudLocation;
-use crate::reload::{ConfigChange, ReloadOutcome};
+use crate::reload::ConfigChange;
 use crate::supervisor::{Supervisor, wanted};
 use crate::telemetry::health::Health;
 use crate::telemetry::http::StatusPages;
@@ -49,7 +50,7 @@ pub(super) struct Sessions {
     /// What the page at `/` shows.
     pub(super) shown: LiveSession,
     /// Results of reloads, each of which becomes an event.
-    pub(super) reloads: Arc<Mutex<mpsc::Receiver<ReloadOutcome>>>,
+    pub(super) reloads: Arc<Mutex<mpsc::Receiver<Reload<ConfigChange>>>>,
     pub(super) stop: CancellationToken,
     /// Counts calls across sessions: the quotas are the account's.
     pub(super) rate_limiter: RateLimiter,
@@ -192,7 +193,7 @@ async fn update_health(health: &Health, cluster: &Cluster, cloud: &CloudClient, 
 }
 
 /// Writes an event about each reload, and about calls that wait for long. Never returns.
-async fn write_events(context: &Context, reloads: &mut mpsc::Receiver<ReloadOutcome>) {
+async fn write_events(context: &Context, reloads: &mut mpsc::Receiver<Reload<ConfigChange>>) {
     let (mut ticks, mut queue) = (tokio::time::interval(QUEUE_PERIOD), LongQueue::default());
     loop {
         let (is_warning, reason, message) = tokio::select! {

@@ -12,7 +12,7 @@ use super::redact::{Excerpt, MASK};
 pub(super) const MOST_PROBLEMS: usize = 100;
 
 /// Everything that is wrong with a configuration, in the order of the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConfigReport {
     problems: Vec<ConfigProblem>,
 }

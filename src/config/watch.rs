@@ -12,6 +12,7 @@ use std::time::Duration;
 use notify::event::{AccessKind, AccessMode, ModifyKind};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::warn;
@@ -34,16 +35,18 @@ pub fn refused(before: &LeaderElection, after: &LeaderElection) -> [(&'static st
     ]
 }
 
-/// The outcome of reading the configuration again.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Reload {
+/// The outcome of reading the configuration again, also as `/configz` has it; free of secrets.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "outcome", rename_all = "lowercase")]
+pub enum Reload<A = Box<Loaded>> {
     /// It has not changed. Sent on request, and when a rejected change is reverted.
     Unchanged,
-    /// There is a new one.
-    Applied(Box<Loaded>),
+    /// There is a new one: itself, or what it changes.
+    Applied(A),
     /// The new one has problems; the last good one stays in use. Sent once for the same problems, and on request.
     Rejected {
         /// Everything that is wrong with it.
+        #[serde(flatten)]
         report: ConfigReport,
         /// SHA-1 of the file, if it could be read.
         hash: Option<String>,

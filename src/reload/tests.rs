@@ -1,12 +1,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use expect_test::expect_file;
+use expect_test::{expect, expect_file};
 
 use super::*;
 use crate::config::secret::Secret;
 use crate::config::watch::refused;
-use crate::config::{ConfigSource, KeyFile, check, keys};
+use crate::config::{ConfigProblem, ConfigReport, ConfigSource, KeyFile, ProblemPlace, check, keys};
 use crate::controllers::registry::CATALOG;
 
 /// Two certificates for one key, and that key twice: each fits each.
@@ -204,7 +204,7 @@ fn what_starts_and_stops_is_told() {
     let moved = config(&[r#"controllers=["node", "route"]"#.into(), "cloud.region=cn-beijing".into()]);
     let change = ConfigChange::between(&with(r#"["node", "route"]"#), &moved);
     assert_eq!(change.restarted, ["node", "route"].into());
-    let event = ReloadOutcome::Applied(change).event();
+    let event = Reload::Applied(change).event();
     assert_eq!((event.0, event.1), (false, "ConfigApplied"));
 }
 
@@ -218,7 +218,21 @@ fn a_changed_secret_is_seen_and_not_shown() {
     };
     let change = ConfigChange::between(&with("hunter1"), &with("hunter2"));
     assert_eq!(change.to_string(), "changed: cloud.credentials");
-    assert!(!ReloadOutcome::Applied(change).to_json().to_string().contains("hunter"));
+    assert!(!json!(Reload::Applied(change)).to_string().contains("hunter"));
+}
+
+#[test]
+fn outcomes_are_shown_as_they_always_were() {
+    let with = |zone: &str| config(&[format!("cloud.zone_id={zone}"), r#"controllers=["node"]"#.into()]);
+    let change = ConfigChange::between(&with("cn-hangzhou-h"), &with("cn-hangzhou-i"));
+    let problem = ConfigProblem::at(ProblemPlace::Whole { file: "/ccm.toml".into() }, "it is empty".into(), None);
+    let report = ConfigReport::new(vec![problem], &[]);
+    let shown = [Reload::Unchanged, Reload::Applied(change), Reload::Rejected { report, hash: None }];
+    expect![[r#"
+        [{"outcome":"unchanged"},
+        {"changed":["cloud.zone_id"],"outcome":"applied","restarted":["node","routes-off"],"started":[],"stopped":[]},
+        {"hash":null,"outcome":"rejected","problems":[{"file":"/ccm.toml","message":"it is empty"}]}]"#]]
+    .assert_eq(&json!(shown).to_string().replace(",{\"", ",\n{\""));
 }
 
 const START: &str = "<!-- effects -->\n";
