@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use litemap::LiteMap;
 use parking_lot::Mutex;
@@ -81,11 +81,8 @@ pub(super) fn node(object: Value) -> Result<NodeView, serde_json::Error> {
     let status = status.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
     let condition = |kind: &str| {
-        conditions.iter().find(|condition| condition.type_ == kind).map(|condition| Condition {
-            status: condition_status(&condition.status),
-            reason: condition.reason.clone().unwrap_or_default(),
-            since: condition.last_transition_time.as_ref().map(|time| time.0),
-        })
+        let found = conditions.iter().find(|condition| condition.type_ == kind)?;
+        Some(condition(&found.status, found.reason.clone(), found.last_transition_time.as_ref()))
     };
     let pod_cidrs = spec.pod_cidrs.filter(|cidrs| !cidrs.is_empty());
     let annotations = metadata.annotations.unwrap_or_default();
@@ -125,12 +122,13 @@ fn shared(labels: BTreeMap<String, String>) -> LiteMap<Arc<str>, Arc<str>> {
     labels.into_iter().map(|(key, value)| (texts.one(key), texts.one(value))).collect()
 }
 
-fn condition_status(text: &str) -> ConditionStatus {
-    match text {
+fn condition(status: &str, reason: Option<String>, since: Option<&Time>) -> Condition {
+    let status = match status {
         "True" => ConditionStatus::True,
         "False" => ConditionStatus::False,
         _ => ConditionStatus::Unknown,
-    }
+    };
+    Condition { status, reason: reason.unwrap_or_default(), since: since.map(|time| time.0) }
 }
 
 /// A Pod.
@@ -143,14 +141,7 @@ pub(super) fn pod(object: Value) -> Result<PodView, serde_json::Error> {
     let conditions = all
         .into_iter()
         .filter(|found| gates.contains(&found.type_))
-        .map(|found| {
-            let condition = Condition {
-                status: condition_status(&found.status),
-                reason: found.reason.unwrap_or_default(),
-                since: found.last_transition_time.map(|time| time.0),
-            };
-            (found.type_, condition)
-        })
+        .map(|found| (found.type_, condition(&found.status, found.reason, found.last_transition_time.as_ref())))
         .collect();
     Ok(PodView {
         key: ObjectKey::new(metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default()),
@@ -174,25 +165,14 @@ pub(super) fn service(mut object: Value) -> Result<ServiceView, serde_json::Erro
         .and_then(|config| config.client_ip)
         .and_then(|client_ip| client_ip.timeout_seconds)
         .and_then(|seconds| u32::try_from(seconds).ok());
-    let ObjectMeta {
-        namespace,
-        name,
-        uid,
-        resource_version,
-        deletion_timestamp,
-        finalizers,
-        labels,
-        annotations,
-        managed_fields,
-        ..
-    } = metadata;
+    let annotations = metadata.annotations;
     Ok(ServiceView {
-        key: ObjectKey::new(namespace.unwrap_or_default(), name.unwrap_or_default()),
-        uid: uid.unwrap_or_default(),
-        resource_version: resource_version.unwrap_or_default(),
-        deleting: deletion_timestamp.is_some(),
-        finalizers: finalizers.unwrap_or_default(),
-        labels: kept(labels.as_ref(), |key| MARKS.contains(&key)),
+        key: ObjectKey::new(metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default()),
+        uid: metadata.uid.unwrap_or_default(),
+        resource_version: metadata.resource_version.unwrap_or_default(),
+        deleting: metadata.deletion_timestamp.is_some(),
+        finalizers: metadata.finalizers.unwrap_or_default(),
+        labels: kept(metadata.labels.as_ref(), |key| MARKS.contains(&key)),
         other_annotations: hash(annotations.iter().flatten().filter(|(key, _)| !concerns_load_balancers(key))),
         own_annotations: kept(annotations.as_ref(), |key| key.starts_with(OWN_ANNOTATIONS)),
         annotations: kept(annotations.as_ref(), |key| {
@@ -223,7 +203,7 @@ pub(super) fn service(mut object: Value) -> Result<ServiceView, serde_json::Erro
             .map(|entry| Ingress { ip: entry.ip.unwrap_or_default(), hostname: entry.hostname.unwrap_or_default() })
             .collect(),
         ready,
-        status_writer: managed_fields.and_then(status_writer),
+        status_writer: metadata.managed_fields.and_then(status_writer),
     })
 }
 
@@ -406,15 +386,7 @@ pub(super) fn slice(mut object: Value) -> Result<EndpointsView, serde_json::Erro
     let ports = ports.unwrap_or_default().into_iter();
     let ports = in_order(ports.filter_map(|entry| Some((entry.name.unwrap_or_default(), port(entry.port?)))));
     // Many pods of a Service are on few nodes.
-    let mut nodes: BTreeSet<Arc<str>> = BTreeSet::new();
-    let mut shared = |name: String| match nodes.get(name.as_str()) {
-        Some(known) => known.clone(),
-        None => {
-            let name: Arc<str> = name.into();
-            nodes.insert(name.clone());
-            name
-        }
-    };
+    let mut nodes = Interner::default();
     let endpoints = endpoints.unwrap_or_default().into_iter().filter_map(|endpoint| {
         let conditions = endpoint.conditions.unwrap_or_default();
         let host = |mut topology: BTreeMap<String, String>| topology.remove("kubernetes.io/hostname");
@@ -422,7 +394,10 @@ pub(super) fn slice(mut object: Value) -> Result<EndpointsView, serde_json::Erro
         Some(Endpoint {
             // Only the first address has a meaning; more than one was never written by Kubernetes itself.
             address: endpoint.addresses.first()?.parse().ok()?,
-            node: endpoint.node_name.or_else(|| endpoint.deprecated_topology.and_then(host)).map(&mut shared),
+            node: endpoint
+                .node_name
+                .or_else(|| endpoint.deprecated_topology.and_then(host))
+                .map(|name| nodes.one(name)),
             pod,
             pod_uid,
             hostname: endpoint.hostname.map(Arc::from),
