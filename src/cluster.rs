@@ -19,7 +19,7 @@ mod store;
 mod watch;
 mod watched;
 
-pub use connect::{ConnectError, check_kubeconfig};
+pub use connect::check_kubeconfig;
 pub use events::{EVENTS_PAGE, Events, LastingEvent, Regarding, advice, event_code, without_request_ids};
 pub use faults::WriteFault;
 pub(crate) use faults::truncate;
@@ -90,8 +90,8 @@ impl Cluster {
     /// does not answer yet is no error.
     ///
     /// # Errors
-    /// [`ConnectError`] if no or no usable configuration is found; its text says where it was looked for.
-    pub async fn connect(config: &Kubernetes, tasks: &Tasks) -> Result<Self, ConnectError> {
+    /// If no or no usable configuration is found; the text says where it was looked for.
+    pub async fn connect(config: &Kubernetes, tasks: &Tasks) -> Result<Self, String> {
         let (requests, refresh) = connect::connect(config).await?;
         let refresh = tasks.supervise("credentials of the API server", &CancellationToken::new(), refresh);
         Ok(Self::assemble(requests, tasks, vec![refresh]))

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backon::BackoffBuilder as _;
+use backon::{BackoffBuilder as _, Retryable as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::FutureExt as _;
@@ -14,7 +14,6 @@ use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use serde_json::Value;
-use thiserror::Error;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -35,41 +34,6 @@ const LONGEST_DELAY: Duration = Duration::from_secs(5);
 /// How often the uid of the cluster is asked for again, until nothing waits for it any longer: about 15 s.
 const UID_RETRIES: usize = 6;
 
-/// Why no connection could be prepared.
-#[derive(Debug, Error)]
-pub enum ConnectError {
-    /// No API server is configured; with the kubeconfig in the home directory that does not exist.
-    #[error(
-        "no API server is configured: kubernetes.kubeconfig and kubernetes.server are not set, the environment has no KUBECONFIG, \
-         this is not a pod (no KUBERNETES_SERVICE_HOST), and {0} does not exist"
-    )]
-    NotConfigured(String),
-    /// A kubeconfig cannot be used.
-    #[error("the kubeconfig {path} ({origin}) cannot be used: {reason}")]
-    Kubeconfig {
-        /// One path, or several as in `KUBECONFIG`.
-        path: String,
-        /// What named the path.
-        origin: &'static str,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The service account of the pod cannot be used.
-    #[error("the service account of this pod cannot be used: {0}")]
-    InCluster(String),
-    /// `kubernetes.server` is no URL.
-    #[error("kubernetes.server is not a URL with scheme and host, such as https://10.0.0.1:6443")]
-    Server,
-    /// TLS or authentication cannot be set up.
-    #[error("a connection to {server} cannot be prepared: {reason}")]
-    Client {
-        /// Host and port of the API server.
-        server: String,
-        /// What is wrong.
-        reason: String,
-    },
-}
-
 /// Where it is configured how to reach the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ConnectionSource {
@@ -86,7 +50,7 @@ fn source(
     config: &Kubernetes,
     variable: impl Fn(&str) -> Option<String>,
     exists: impl Fn(&Path) -> bool,
-) -> Result<ConnectionSource, ConnectError> {
+) -> Result<ConnectionSource, String> {
     if let Some(file) = &config.kubeconfig {
         return Ok(ConnectionSource::Kubeconfig { files: vec![file.clone()], origin: "kubernetes.kubeconfig" });
     }
@@ -105,7 +69,11 @@ fn source(
     if config.server.is_some() {
         return Ok(ConnectionSource::ServerOnly);
     }
-    Err(ConnectError::NotConfigured(home.display().to_string()))
+    Err(format!(
+        "no API server is configured: kubernetes.kubeconfig and kubernetes.server are not set, the environment has no KUBECONFIG, \
+         this is not a pod (no KUBERNETES_SERVICE_HOST), and {} does not exist",
+        home.display()
+    ))
 }
 
 impl ConnectionSource {
@@ -118,17 +86,17 @@ impl ConnectionSource {
     }
 
     /// Reads all files again.
-    async fn load(&self, config: &Kubernetes) -> Result<Config, ConnectError> {
+    async fn load(&self, config: &Kubernetes) -> Result<Config, String> {
         let server = config.server.as_deref().map(parse_server).transpose()?;
         let mut loaded = match self {
             Self::Kubeconfig { files, origin } => {
-                load_kubeconfig(files, config.context.clone()).await.map_err(|error| ConnectError::Kubeconfig {
-                    path: list(files),
-                    origin,
-                    reason: without_content(&error),
+                load_kubeconfig(files, config.context.clone()).await.map_err(|error| {
+                    let (path, reason) = (list(files), without_content(&error));
+                    format!("the kubeconfig {path} ({origin}) cannot be used: {reason}")
                 })?
             }
-            Self::InCluster => Config::incluster_env().map_err(|error| ConnectError::InCluster(with_causes(&error)))?,
+            Self::InCluster => Config::incluster_env()
+                .map_err(|error| format!("the service account of this pod cannot be used: {}", with_causes(&error)))?,
             Self::ServerOnly => Config::new(server.clone().unwrap_or_default()),
         };
         if let Some(server) = server {
@@ -173,9 +141,10 @@ fn list(files: &[PathBuf]) -> String {
     files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(":")
 }
 
-fn parse_server(given: &str) -> Result<Uri, ConnectError> {
+fn parse_server(given: &str) -> Result<Uri, String> {
     let uri: Option<Uri> = given.parse().ok();
-    uri.filter(|uri| uri.scheme().is_some() && uri.host().is_some()).ok_or(ConnectError::Server)
+    uri.filter(|uri| uri.scheme().is_some() && uri.host().is_some())
+        .ok_or_else(|| "kubernetes.server is not a URL with scheme and host, such as https://10.0.0.1:6443".to_owned())
 }
 
 async fn load_kubeconfig(files: &[PathBuf], context: Option<String>) -> Result<Config, KubeconfigError> {
@@ -227,10 +196,10 @@ fn certificate_end(config: &Config) -> Option<i64> {
     ends_at(&pem).map(|at| at.as_second())
 }
 
-fn client(config: Config) -> Result<Client, ConnectError> {
+fn client(config: Config) -> Result<Client, String> {
     let (server, end) = (address(&config.cluster_url), certificate_end(&config));
     let builder = ClientBuilder::try_from(config)
-        .map_err(|error| ConnectError::Client { server, reason: with_causes(&error) })?;
+        .map_err(|error| format!("a connection to {server} cannot be prepared: {}", with_causes(&error)))?;
     metrics::expiry("client certificate", end);
     Ok(builder.build())
 }
@@ -238,8 +207,8 @@ fn client(config: Config) -> Result<Client, ConnectError> {
 /// Reads the kubeconfig that is stated, if one is, as a connection does. Runs no credential plugin.
 ///
 /// # Errors
-/// [`ConnectError`]
-pub async fn check_kubeconfig(config: &Kubernetes) -> Result<(), ConnectError> {
+/// Why it cannot be used.
+pub async fn check_kubeconfig(config: &Kubernetes) -> Result<(), String> {
     if config.kubeconfig.is_none() {
         return Ok(());
     }
@@ -249,7 +218,7 @@ pub async fn check_kubeconfig(config: &Kubernetes) -> Result<(), ConnectError> {
 /// Prepares requests to the API server, and what starts a task that keeps the credentials fresh and never ends by itself.
 pub(super) async fn connect(
     config: &Kubernetes,
-) -> Result<(Requests, impl FnMut() -> BoxFuture<'static, ()> + Send + 'static), ConnectError> {
+) -> Result<(Requests, impl FnMut() -> BoxFuture<'static, ()> + Send + 'static), String> {
     // The first caller of the process installs it; all install the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let source = source(config, |name| std::env::var(name).ok(), Path::exists)?;
@@ -326,26 +295,20 @@ pub(super) async fn try_cluster_uid(requests: &Requests) -> Result<Option<String
 
 /// The same with a few retries; `None` if it cannot be read now.
 pub(super) async fn cluster_uid(requests: &Requests) -> Option<String> {
-    let mut delays = backoff(FIRST_DELAY, LONGEST_DELAY).build().take(UID_RETRIES);
-    loop {
-        let fault = match try_cluster_uid(requests).await {
-            Ok(uid) => return uid,
-            Err(fault) => fault,
-        };
+    let read = (|| try_cluster_uid(requests))
+        .retry(backoff(FIRST_DELAY, LONGEST_DELAY).with_max_times(UID_RETRIES))
         // Without the permission, or the namespace, another try would meet the same.
-        let delay = delays.next().filter(|_| !matches!(fault.code(), Some(403 | 404)));
-        let Some(delay) = delay else {
-            let why = fault.explain("get", "namespaces");
-            warn!(
-                code = "ACCM0723",
-                reason = why,
-                "the uid of the namespace kube-system is not known, so clusters with the same cloud.cluster_id \
-                 cannot be told apart; it is read again each minute"
-            );
-            return None;
-        };
-        sleep(delay).await;
-    }
+        .when(|fault| !matches!(fault.code(), Some(403 | 404)));
+    read.await.unwrap_or_else(|fault| {
+        let why = fault.explain("get", "namespaces");
+        warn!(
+            code = "ACCM0723",
+            reason = why,
+            "the uid of the namespace kube-system is not known, so clusters with the same cloud.cluster_id \
+             cannot be told apart; it is read again each minute"
+        );
+        None
+    })
 }
 
 #[cfg(test)]
@@ -363,11 +326,7 @@ mod tests {
         }
     }
 
-    fn chosen(
-        config: &Kubernetes,
-        variables: &[(&str, &str)],
-        home_file: bool,
-    ) -> Result<ConnectionSource, ConnectError> {
+    fn chosen(config: &Kubernetes, variables: &[(&str, &str)], home_file: bool) -> Result<ConnectionSource, String> {
         let variable =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         source(config, variable, |_| home_file)

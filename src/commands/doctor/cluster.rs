@@ -35,7 +35,7 @@ const UNKNOWN_CA: (&str, &str) = (
     "set certificate-authority in the kubeconfig to the CA of the cluster",
 );
 /// A part of the text of a fault, what it means, and what repairs it; the first that fits counts. The parts are from rustls, from
-/// the servers of Go and Kubernetes, and from [`crate::cluster::ConnectError`].
+/// the servers of Go and Kubernetes, and from [`Cluster::connect`].
 const SERVER_FAULTS: [(&str, &str, &str); 8] = [
     (
         "[HTTP 401]",
@@ -94,7 +94,7 @@ pub(super) struct ServerFacts {
 pub(super) async fn gather(config: &Config) -> (ClusterFacts, Option<Cluster>) {
     let cluster = match Cluster::connect(&config.kubernetes, &Tasks::default()).await {
         Ok(cluster) => cluster,
-        Err(error) => return (ClusterFacts { version: Err(error.to_string()), inside: None }, None),
+        Err(why) => return (ClusterFacts { version: Err(why), inside: None }, None),
     };
     let version = match cluster.version().await {
         Ok(version) => version,
