@@ -178,20 +178,28 @@ pub struct MigrateArgs {
 }
 
 /// Arguments of `rbac`.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug)]
 pub struct RbacArgs {
     /// Version of the API server; the newest unless stated. OpenShift 3.11 is 1.11.
-    #[arg(long, value_name = "1.MINOR")]
-    pub kubernetes: Option<ServerVersion>,
+    #[arg(long, value_name = "1.MINOR", value_parser = server_version)]
+    pub kubernetes: Option<u32>,
     /// The service account that gets the permissions.
-    #[arg(long, value_name = "NAMESPACE/NAME", default_value_t)]
-    pub service_account: ServiceAccount,
+    #[arg(long, value_name = "NAMESPACE/NAME", default_value_t = RbacArgs::default().service_account, value_parser = service_account)]
+    pub service_account: ObjectKey,
     /// A user who gets the permissions instead, such as the common name of a client certificate.
     #[arg(long, value_name = "NAME", conflicts_with = "service_account")]
     pub user: Option<String>,
     /// Instead, prints the kubeconfig for a service of the host. It names the file of a token, or with `--user` of a certificate.
     #[arg(long)]
     pub kubeconfig: bool,
+}
+
+impl Default for RbacArgs {
+    /// The service account as all manifests name it.
+    fn default() -> Self {
+        let service_account = ObjectKey::new("kube-system", "alicloud-ccm");
+        Self { kubernetes: None, service_account, user: None, kubeconfig: false }
+    }
 }
 
 /// Arguments of `kubelet-args`.
@@ -329,62 +337,22 @@ impl fmt::Display for ExplainArg {
     }
 }
 
-/// A service account by namespace and name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceAccount {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
+/// Permissions as for the newest API server: it has everything that recent ones have.
+pub const NEWEST_SERVER: u32 = u32::MAX;
+
+/// The number after `1.` in what people and servers write: `1.11`, `v1.11.0+d4cacc0`. Permissions depend on no more of it.
+///
+/// # Errors
+/// What is to be written, if it is something else.
+pub fn server_version(text: &str) -> Result<u32, String> {
+    let rest = text.strip_prefix('v').unwrap_or(text).strip_prefix("1.").unwrap_or_default();
+    let minor = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+    minor.parse().map_err(|_| "write the version of Kubernetes as 1.11".to_owned())
 }
 
-impl Default for ServiceAccount {
-    /// As all manifests name it.
-    fn default() -> Self {
-        Self { namespace: "kube-system".to_owned(), name: "alicloud-ccm".to_owned() }
-    }
-}
-
-impl fmt::Display for ServiceAccount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-impl FromStr for ServiceAccount {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('/') {
-            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
-                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
-            }
-            _ => Err("write NAMESPACE/NAME".to_owned()),
-        }
-    }
-}
-
-/// The version of the API server, as far as permissions depend on it: `1.<minor>`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServerVersion(
-    /// The second number.
-    pub u32,
-);
-
-impl ServerVersion {
-    /// Has everything that recent API servers have.
-    pub const NEWEST: Self = Self(u32::MAX);
-}
-
-impl FromStr for ServerVersion {
-    type Err = String;
-
-    /// Takes what people and servers write: `1.11`, `v1.11.0+d4cacc0`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let rest = text.strip_prefix('v').unwrap_or(text).strip_prefix("1.").unwrap_or_default();
-        let minor = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
-        minor.parse().map(Self).map_err(|_| "write the version of Kubernetes as 1.11".to_owned())
-    }
+fn service_account(text: &str) -> Result<ObjectKey, String> {
+    let parts = text.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
+    parts.map(|(namespace, name)| ObjectKey::new(namespace, name)).ok_or_else(|| "write NAMESPACE/NAME".to_owned())
 }
 
 #[cfg(test)]
@@ -414,18 +382,19 @@ mod tests {
         assert_eq!(route.to_string(), "Route 10.0.1.0/24");
         assert!("route/web".parse::<ExplainArg>().unwrap_err().contains("no CIDR"));
         assert!(matches!("shop/web".parse(), Ok(ExplainArg::Object(_))));
+        assert_eq!(service_account("net/ccm"), Ok(ObjectKey::new("net", "ccm")));
         for text in ["alicloud-ccm", "/x", "x/"] {
-            assert!(text.parse::<ServiceAccount>().is_err(), "{text}");
+            assert!(service_account(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn versions_are_read_as_people_and_servers_write_them() {
         for (text, minor) in [("1.11", 11), ("v1.11.0+d4cacc0", 11), ("1.34", 34)] {
-            assert_eq!(text.parse(), Ok(ServerVersion(minor)));
+            assert_eq!(server_version(text), Ok(minor));
         }
         for text in ["3.11", "1", "latest", "1.x"] {
-            assert!(text.parse::<ServerVersion>().is_err(), "{text}");
+            assert!(server_version(text).is_err(), "{text}");
         }
     }
 }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use self::convert::Migration;
 use self::official::Official;
 use super::{CommandError, CommandResult, print, ram_policy, rbac, runtime};
-use crate::cli::{MigrateArgs, RbacArgs};
+use crate::cli::{MigrateArgs, RbacArgs, server_version};
 use crate::cluster::Cluster;
 use crate::config::{Config, ConfigReport, ProblemPlace};
 use crate::telemetry::tasks::Tasks;
@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &MigrateArgs, config: &Config) -> CommandResult {
     official.read_flags(&arguments.flags, |name| ProblemPlace::Argument { argument: name.to_owned() });
     if arguments.from_cluster {
         let read = read_cluster(config, &mut official, arguments);
-        rbac_arguments.kubernetes = runtime()?.block_on(read)?.parse().ok();
+        rbac_arguments.kubernetes = server_version(&runtime()?.block_on(read)?).ok();
     }
     let named = || official.stated.iter().rev().find(|stated| stated.setting.name == "--cloud-config");
     let in_flags = || named().filter(|_| !arguments.from_cluster).map(|stated| PathBuf::from(&stated.value));

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::cli::{RbacArgs, ServerVersion, ServiceAccount};
+use crate::cli::{NEWEST_SERVER, RbacArgs};
 use crate::cluster::Right;
 use crate::config::Config;
 use crate::config::file::ResourceLock;
 use crate::controllers::registry::{self, KubernetesAccess};
+use crate::plan::inputs::ObjectKey;
 
 /// What every process reads of the cluster: the node that it runs on, to write events about it.
 const PROCESS: &[KubernetesAccess] = &[KubernetesAccess::core("nodes", &["get", "list", "watch"])];
@@ -72,7 +73,7 @@ struct RoleRule {
 }
 
 /// Everything that the process must be allowed, right by right.
-pub(super) fn rights(config: &Config, version: ServerVersion) -> Vec<Right> {
+pub(super) fn rights(config: &Config, version: u32) -> Vec<Right> {
     let namespace = &config.leader_election.namespace;
     let cluster = cluster_rules(config, version).into_iter().map(|rule| (String::new(), rule));
     let lock = lock_rules(config, version).into_iter().map(|rule| (namespace.clone(), rule));
@@ -86,13 +87,13 @@ pub(super) fn rights(config: &Config, version: ServerVersion) -> Vec<Right> {
 }
 
 /// In all namespaces.
-fn cluster_rules(config: &Config, version: ServerVersion) -> Vec<RoleRule> {
+fn cluster_rules(config: &Config, version: u32) -> Vec<RoleRule> {
     let reports = REPORTS.iter().filter(|access| (access.when)(config));
     rules(PROCESS.iter().chain(registry::kubernetes_access(config)).chain(reports), version, None)
 }
 
 /// In the namespace of the lock.
-fn lock_rules(config: &Config, version: ServerVersion) -> Vec<RoleRule> {
+fn lock_rules(config: &Config, version: u32) -> Vec<RoleRule> {
     let needed = LOCK.iter().filter(|access| (access.when)(config));
     rules(needed, version, Some(&config.leader_election.name))
 }
@@ -101,11 +102,11 @@ fn lock_rules(config: &Config, version: ServerVersion) -> Vec<RoleRule> {
 /// for that one, apart from creating.
 fn rules<'a>(
     accesses: impl Iterator<Item = &'a KubernetesAccess>,
-    version: ServerVersion,
+    version: u32,
     lock: Option<&String>,
 ) -> Vec<RoleRule> {
     let mut rules: Vec<RoleRule> = Vec::new();
-    for access in accesses.filter(|access| access.versions.contains(&version.0)) {
+    for access in accesses.filter(|access| access.versions.contains(&version)) {
         let KubernetesAccess { group, resource, verbs, .. } = *access;
         let name = access.name.or(lock.map(String::as_str)).filter(|_| !verbs.contains(&"create"));
         let same = |rule: &&mut RoleRule| (rule.group, rule.resource, rule.name.as_deref()) == (group, resource, name);
@@ -122,7 +123,7 @@ fn rules<'a>(
 
 /// Who gets the permissions.
 enum RbacSubject {
-    ServiceAccount(ServiceAccount),
+    ServiceAccount(ObjectKey),
     /// The common name of a client certificate, or the user of a token.
     User(String),
 }
@@ -134,10 +135,10 @@ const CLUSTER_ROLE: &str = "system:alicloud-ccm";
 
 /// The roles and their bindings, and the service account that these name.
 pub(super) fn manifests(config: &Config, arguments: RbacArgs) -> String {
-    let version = arguments.kubernetes.unwrap_or(ServerVersion::NEWEST);
+    let version = arguments.kubernetes.unwrap_or(NEWEST_SERVER);
     let subject = arguments.user.map_or(RbacSubject::ServiceAccount(arguments.service_account), RbacSubject::User);
     let mut text = "# Least rights, as printed by: alicloud-ccm rbac\n".to_owned();
-    if let RbacSubject::ServiceAccount(ServiceAccount { namespace, name }) = &subject {
+    if let RbacSubject::ServiceAccount(ObjectKey { namespace, name }) = &subject {
         let metadata = format!("metadata:\n  name: {name:?}\n  namespace: {namespace:?}\n");
         let _ = write!(text, "apiVersion: v1\nkind: ServiceAccount\n{metadata}---\n");
     }
@@ -164,7 +165,7 @@ pub(super) fn kubeconfig(config: &Config, arguments: RbacArgs) -> Result<String,
             (user, files, "client-certificate: client.crt\n      client-key: client.key")
         }
         None => {
-            let ServiceAccount { namespace, name } = arguments.service_account;
+            let ObjectKey { namespace, name } = arguments.service_account;
             let files =
                 format!("token: kubectl -n {namespace} create token {name} --duration=8760h; renewed before it ends");
             (format!("system:serviceaccount:{namespace}:{name}"), files, "tokenFile: token")
@@ -195,7 +196,7 @@ fn push_role(text: &mut String, role: (&str, &str), metadata: &str, rules: &[Rol
          apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {name}\nsubjects:\n"
     );
     let _ = match subject {
-        RbacSubject::ServiceAccount(ServiceAccount { namespace, name }) => {
+        RbacSubject::ServiceAccount(ObjectKey { namespace, name }) => {
             write!(text, "  - kind: ServiceAccount\n    name: {name:?}\n    namespace: {namespace:?}\n")
         }
         RbacSubject::User(name) => {

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::finding::{CheckResult, Requirement};
 use super::quotas;
 use crate::alibaba::vpc::VpcAttributes;
-use crate::cli::ServerVersion;
+use crate::cli::{NEWEST_SERVER, server_version};
 use crate::cluster::{Cluster, Leader, Right};
 use crate::commands::migrate::from_cluster;
 use crate::commands::rbac;
@@ -100,7 +100,7 @@ pub(super) async fn gather(config: &Config) -> (ClusterFacts, Option<Cluster>) {
         Ok(version) => version,
         Err(why) => return (ClusterFacts { version: Err(why), inside: None }, None),
     };
-    let served: ServerVersion = version.parse().unwrap_or(ServerVersion::NEWEST);
+    let served = server_version(&version).unwrap_or(NEWEST_SERVER);
     let ask = |right: Right| async {
         let may = cluster.may(&right).await;
         (right, may)
@@ -173,7 +173,7 @@ fn server(version: &Result<String, String>) -> CheckResult {
             return Requirement::Kubernetes.error(*what).seen(why).repair(*repair);
         }
     };
-    let Ok(ServerVersion(minor)) = version.parse() else {
+    let Ok(minor) = server_version(version) else {
         return Requirement::Kubernetes.note(format!("the API server does not say its version ({version})"));
     };
     let lock = if minor < 14 { "a ConfigMap" } else { "a Lease" };

@@ -16,7 +16,6 @@ fn config(text: &str) -> Config {
 const ALL: &str = "[cloud]\ncluster_id = \"c\"\n[route]\ncluster_cidrs = [\"10.0.0.0/8\"]\n";
 
 fn may(config: &Config, version: u32) -> BTreeSet<String> {
-    let version = ServerVersion(version);
     let all = cluster_rules(config, version).into_iter().chain(lock_rules(config, version));
     all.flat_map(|rule| rule.verbs.into_iter().map(move |verb| format!("{verb} {}", rule.resource))).collect()
 }
@@ -61,7 +60,7 @@ fn old_servers_have_other_locks_and_endpoints() {
 
 #[test]
 fn manifests_bind_the_subject_of_the_arguments() {
-    let service_account: ServiceAccount = "net/ccm".parse().unwrap();
+    let service_account = ObjectKey::new("net", "ccm");
     let arguments = RbacArgs { service_account: service_account.clone(), ..RbacArgs::default() };
     let account = manifests(&config(ALL), arguments);
     assert!(account.contains("kind: ServiceAccount\nmetadata:\n  name: \"ccm\"\n  namespace: \"net\"\n"), "{account}");
@@ -76,7 +75,7 @@ fn manifests_bind_the_subject_of_the_arguments() {
 #[test]
 fn a_kubeconfig_names_its_credentials_and_holds_none() {
     let reached = config(&format!("kubernetes.server = \"https://10.0.0.1:6443\"\n{ALL}"));
-    let arguments = RbacArgs { service_account: "net/ccm".parse().unwrap(), ..RbacArgs::default() };
+    let arguments = RbacArgs { service_account: ObjectKey::new("net", "ccm"), ..RbacArgs::default() };
     expect![[r#"
         # Beside this file, readable for the user of the program alone:
         # ca.crt: the authority of the API server, on masters /etc/kubernetes/pki/ca.crt
