@@ -65,13 +65,11 @@ pub struct CloudClient {
 
 impl CloudClient {
     /// The cloud as seen from `region`. Makes no call yet.
-    #[must_use]
     pub fn new(transport: Arc<dyn transport::Transport>, config: &checked::Cloud, region: &str) -> Self {
         Self::limited_by(RateLimiter::default(), transport, config, region)
     }
 
     /// The same, within limits that others share or have shared.
-    #[must_use]
     pub fn limited_by(
         rate_limiter: RateLimiter,
         transport: Arc<dyn transport::Transport>,
@@ -93,7 +91,6 @@ impl CloudClient {
     }
 
     /// The region that calls go to unless they name another.
-    #[must_use]
     pub fn region(&self) -> String {
         self.signing.region()
     }

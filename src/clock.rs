@@ -8,7 +8,6 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// The current time in UTC. Where the runtime's clock is paused and jumps, as in tests, this one jumps with it. A clock that
 /// is beyond the year 9999 counts as its end.
-#[must_use]
 #[allow(clippy::disallowed_methods, reason = "this is the one place that reads the wall clock")]
 pub fn now() -> Timestamp {
     let (real, runtime) = (std::time::Instant::now(), tokio::time::Instant::now().into_std());
@@ -19,14 +18,12 @@ pub fn now() -> Timestamp {
 }
 
 /// A time in whole seconds: old API servers parse no others.
-#[must_use]
 pub fn seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// How long this machine has been suspended since it was started: time that passed for everything else, and that the
 /// monotonic clock leaves out.
-#[must_use]
 pub fn suspended() -> Duration {
     let read = |clock| {
         let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);

@@ -99,7 +99,6 @@ impl Cluster {
 
     /// Over a client that exists already, such as one to a simulated API server; only rate limit and timeout of `config`
     /// count.
-    #[must_use]
     pub fn with_client(client: kube::Client, config: &Kubernetes) -> Self {
         Self::assemble(Requests::new(client, config), &Tasks::default(), Vec::new())
     }
@@ -152,7 +151,6 @@ impl Cluster {
     }
 
     /// Whether the API server was of version 1.`minor` or newer when it first answered; false while that is unknown.
-    #[must_use]
     pub fn is_at_least(&self, minor: u32) -> bool {
         self.inner.minor.get().is_some_and(|is| *is >= minor)
     }
@@ -173,7 +171,6 @@ impl Cluster {
 
     /// The uid of the namespace `kube-system`, which no other cluster has; empty as long as it may not be read, or was not asked
     /// for by [`identify`](Self::identify).
-    #[must_use]
     pub fn uid(&self) -> &str {
         self.inner.uid.get().map_or("", String::as_str)
     }
@@ -184,19 +181,16 @@ impl Cluster {
     }
 
     /// How the connection is doing.
-    #[must_use]
     pub fn status(&self) -> ClusterStatus {
         self.inner.requests.health().snapshot()
     }
 
     /// Nodes, watched from the first handle to the last.
-    #[must_use]
     pub fn nodes(&self) -> Watched<NodeView> {
         self.watch_objects(&self.inner.nodes, "/api/v1/nodes", |object| decode::node(object).map(Some))
     }
 
     /// Services of type `LoadBalancer`, or that carry a finalizer or label of ours; watched from the first handle to the last.
-    #[must_use]
     pub fn services(&self) -> Watched<ServiceView> {
         self.watch_objects(&self.inner.services, "/api/v1/services", |object| {
             Ok(Some(decode::service(object)?).filter(decode::concerns_us))
@@ -204,13 +198,11 @@ impl Cluster {
     }
 
     /// Services of every type, watched from the first handle to the last.
-    #[must_use]
     pub fn all_services(&self) -> Watched<ServiceView> {
         self.watch_objects(&self.inner.all_services, "/api/v1/services", |object| decode::service(object).map(Some))
     }
 
     /// PersistentVolumes on cloud disks, watched from the first handle to the last.
-    #[must_use]
     pub fn volumes(&self) -> Watched<VolumeView> {
         self.watch_objects(&self.inner.volumes, "/api/v1/persistentvolumes", decode::volume)
     }
@@ -235,13 +227,11 @@ impl Cluster {
 
     /// Endpoints of the Services that [`services`](Self::services) gives, by Service, from the first of EndpointSlice v1,
     /// v1beta1 and Endpoints that the server offers.
-    #[must_use]
     pub fn endpoints(&self) -> Watched<EndpointsView> {
         self.watch_endpoints(&self.inner.endpoints, self.services(), |_| true)
     }
 
     /// Endpoints of headless Services, in the same way.
-    #[must_use]
     pub fn headless_endpoints(&self) -> Watched<EndpointsView> {
         self.watch_endpoints(&self.inner.headless_endpoints, self.all_services(), ServiceView::is_headless)
     }
@@ -306,7 +296,6 @@ impl Cluster {
     }
 
     /// The namespace of the kubeconfig's context, or of this pod.
-    #[must_use]
     pub fn default_namespace(&self) -> String {
         self.inner.requests.client().default_namespace().to_owned()
     }
@@ -354,7 +343,6 @@ impl Cluster {
     }
 
     /// Where to report to users.
-    #[must_use]
     pub fn events(&self) -> &Events {
         &self.inner.events
     }

@@ -77,7 +77,6 @@ type CommandResult = Result<Ended, CommandError>;
 const USAGE: u8 = 64;
 
 /// Runs the program with `arguments`, of which the first is its own name, and gives the exit code.
-#[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,

@@ -34,7 +34,6 @@ impl Deadline {
 }
 
 /// Created once per process: the keeper extends and withdraws leadership, the fence issues permits.
-#[must_use]
 pub fn fence() -> (Keeper, Fence) {
     let (sender, receiver) = watch::channel(None);
     (Keeper { sender }, Fence { receiver })
@@ -94,7 +93,6 @@ impl Fence {
     }
 
     /// Whether this process leads now.
-    #[must_use]
     pub fn leads(&self) -> bool {
         matches!(*self.receiver.borrow(), Some(deadline) if !deadline.left(suspended()).is_zero())
     }
@@ -137,7 +135,6 @@ pub struct Permit {
 
 impl Permit {
     /// How long the write may still last. Zero when it must not start any more.
-    #[must_use]
     pub fn remaining(&self) -> Duration {
         self.deadline.left(suspended())
     }

@@ -13,7 +13,6 @@ pub struct Interner {
 
 impl Interner {
     /// Whether this is the one copy of the text.
-    #[must_use]
     pub fn has(&self, text: &Arc<str>) -> bool {
         self.known.get(text).is_some_and(|known| Arc::ptr_eq(known, text))
     }

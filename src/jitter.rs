@@ -11,7 +11,6 @@ thread_local! {
 }
 
 /// At least 0 and below 1.
-#[must_use]
 pub fn share() -> f64 {
     let random = match SEEDED.get() {
         None => uuid::Uuid::new_v4().as_fields().0,
@@ -27,7 +26,6 @@ pub fn share() -> f64 {
 }
 
 /// At least half of the pause, and less than all of it.
-#[must_use]
 pub fn shortened(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + share() / 2.0)
 }

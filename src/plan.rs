@@ -52,7 +52,6 @@ impl PlanLine {
     }
 
     /// What stands before the line: `!` where the step removes something, `+` before other steps, a word before what is no step.
-    #[must_use]
     pub const fn mark(&self) -> &'static str {
         match (self.kind, self.destroys) {
             (LineKind::Step, true) => "!",
@@ -64,7 +63,6 @@ impl PlanLine {
 }
 
 /// `1 step`, `2 steps`.
-#[must_use]
 pub fn count_of(count: usize, thing: &str) -> String {
     let end = if count == 1 { "" } else { "s" };
     format!("{count} {thing}{end}")

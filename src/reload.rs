@@ -81,7 +81,6 @@ pub fn effects() -> impl Iterator<Item = Effect> {
 }
 
 /// The row about a key such as `route.period`.
-#[must_use]
 pub fn effect_of(key: &str) -> Option<Effect> {
     effects().find(|row| key.strip_prefix(row.key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
 }
@@ -102,7 +101,6 @@ pub struct ConfigChange {
 
 impl ConfigChange {
     /// What differs between the running configuration and the one after it.
-    #[must_use]
     pub fn between(before: &Config, after: &Config) -> Self {
         let keys = changed_keys(before, after);
         let Transitions { stop, start } = Transitions::between(&wanted(before), &wanted(after));
@@ -112,7 +110,6 @@ impl ConfigChange {
     }
 
     /// Whether everything behind the health server has to start anew.
-    #[must_use]
     pub fn reconnects(&self) -> bool {
         reconnects(&self.keys)
     }
@@ -177,7 +174,6 @@ impl fmt::Display for ConfigChange {
 
 impl Reload<ConfigChange> {
     /// `unchanged`, `applied` or `rejected`.
-    #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Unchanged => "unchanged",
@@ -187,7 +183,6 @@ impl Reload<ConfigChange> {
     }
 
     /// Reason and text of an event; `true` if it needs attention.
-    #[must_use]
     pub fn event(&self) -> (bool, &'static str, String) {
         match self {
             Self::Unchanged => (false, "ConfigUnchanged", "The configuration has not changed".to_owned()),

@@ -25,7 +25,6 @@ const LONGEST_END: Duration = Duration::from_secs(12);
 pub type JobName = &'static str;
 
 /// The jobs that a configuration asks for.
-#[must_use]
 pub fn wanted(config: &Config) -> BTreeMap<JobName, Run> {
     let controllers = registry::running(config).map(|row| (row.name(), row.run));
     controllers.chain(registry::fallbacks(config).map(|fallback| (fallback.name, fallback.run))).collect()
@@ -42,7 +41,6 @@ pub struct Transitions {
 
 impl Transitions {
     /// The difference between what runs and what should run.
-    #[must_use]
     pub fn between<A, B>(running: &BTreeMap<JobName, A>, wanted: &BTreeMap<JobName, B>) -> Self {
         let running: BTreeSet<_> = running.keys().copied().collect();
         let wanted: BTreeSet<_> = wanted.keys().copied().collect();
@@ -66,7 +64,6 @@ struct RunningJob {
 
 impl Supervisor {
     /// Runs nothing yet. Jobs are among `tasks`, and end when `context.stop` is cancelled.
-    #[must_use]
     pub fn new(context: Context, tasks: Tasks) -> Self {
         Self { context, tasks, running: BTreeMap::new() }
     }

@@ -61,7 +61,6 @@ pub struct Action {
 
 impl Action {
     /// The permission that the identity needs, as written in policies.
-    #[must_use]
     pub fn permission(&self) -> String {
         format!("{}:{}", self.product.as_str(), self.name)
     }

@@ -71,7 +71,6 @@ pub struct Clb(pub(super) SigningClient);
 
 impl Clb {
     /// The same, for calls on behalf of one object.
-    #[must_use]
     pub fn on(&self, priority: Priority) -> Self {
         Self(self.0.on(priority))
     }

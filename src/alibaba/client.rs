@@ -167,7 +167,6 @@ impl SigningClient {
 
 impl super::CloudClient {
     /// The same, for calls that wait for their turn no longer than until `stop`.
-    #[must_use]
     pub fn until(&self, stop: CancellationToken) -> Self {
         Self::with(SigningClient { stop, ..self.signing.clone() })
     }
@@ -199,32 +198,27 @@ impl super::CloudClient {
     }
 
     /// Grows whenever other credentials are configured: as long as it is the same, so is the account.
-    #[must_use]
     pub fn credentials_version(&self) -> u64 {
         self.signing.settings().credentials_version
     }
 
     /// Whether calls can be signed, for readiness.
-    #[must_use]
     pub fn credential_state(&self) -> CredentialState {
         self.signing.settings().provider.state()
     }
 
     /// The outcome of the last calls, for readiness.
-    #[must_use]
     pub fn call_state(&self) -> CallState {
         self.signing.shared.failing.state()
     }
 
     /// How much of the rate limits is used, of actions that are called, wait or are throttled.
-    #[must_use]
     pub fn rates_in_use(&self) -> Vec<RateUse> {
         self.signing.shared.rpc.rate_limiter.in_use(&self.signing.settings().calls.quota)
     }
 
     /// Makes those objects due whose turn is so near that they have to prepare their calls: see [`super::Tickets::are_due`]. Tells
     /// whether one is due.
-    #[must_use]
     pub fn wake(&self) -> bool {
         self.signing.shared.rpc.rate_limiter.wake(&self.signing.settings().calls.quota)
     }
@@ -240,7 +234,6 @@ impl super::CloudClient {
     }
 
     /// How long the present keys are valid; `None` before the first call, and for keys without an end.
-    #[must_use]
     pub fn keys_last(&self) -> Option<Duration> {
         self.signing.settings().provider.keys_last()
     }

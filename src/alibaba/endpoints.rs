@@ -22,7 +22,6 @@ pub enum CloudProduct {
 
 impl CloudProduct {
     /// As in host names, in the configuration and in permissions.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ecs => "ecs",
@@ -35,7 +34,6 @@ impl CloudProduct {
     }
 
     /// Version of the product's API.
-    #[must_use]
     pub const fn version(self) -> &'static str {
         match self {
             Self::Ecs => "2014-05-26",
@@ -61,7 +59,6 @@ const EXCEPTIONS: &[(CloudProduct, &str, &str)] = &[
 ];
 
 /// Base URL of a product, with a slash at the end. `None` if the region cannot be part of a host name.
-#[must_use]
 pub fn url(endpoints: &Endpoints, product: CloudProduct, region: &str) -> Option<String> {
     let scheme = if endpoints.scheme == Scheme::Http { "http" } else { "https" };
     Some(format!("{scheme}://{}/", host(endpoints, product, region)?))

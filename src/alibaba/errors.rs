@@ -21,7 +21,6 @@ use super::actions::Action;
 pub(super) const DRY_RUN_PASSED: &str = "DryRunOperation";
 
 /// How to react to an error answer. `code` may be empty if the answer was not the vendor's.
-#[must_use]
 pub(super) fn classify(action: &Action, status: u16, code: &str, message: &str) -> FaultKind {
     let code = code.trim().to_ascii_lowercase();
     let known = codes::find(&code);

@@ -59,7 +59,6 @@ impl FaultKind {
     }
 
     /// The label of this kind in metrics; the last table of `docs/reference/events.md` says what each means to users.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         self.reaction().name
     }
@@ -169,13 +168,11 @@ impl Fault {
     }
 
     /// Whether it passes by itself, within seconds.
-    #[must_use]
     pub const fn passes(&self) -> bool {
         self.kind.reaction().passes
     }
 
     /// What calls about other objects can fail for in the same way: the action, the kind and the code. `None` if it passes.
-    #[must_use]
     pub fn cause(&self) -> Option<String> {
         let code = if self.code.is_empty() { String::new() } else { format!(" [{}]", self.code) };
         (!self.passes()).then(|| format!("{}: {}{code}", self.action, self.kind.as_str()))
@@ -187,7 +184,6 @@ impl Fault {
     }
 
     /// Whether the call was not sent, to stay within a rate limit: nothing happened.
-    #[must_use]
     pub fn held_back(&self) -> bool {
         self.kind == FaultKind::Throttled && !self.is_answered()
     }

@@ -70,7 +70,6 @@ pub enum MetadataError {
 
 impl Metadata {
     /// Asks nothing yet.
-    #[must_use]
     pub fn new(transport: Arc<dyn Transport>, endpoints: &Endpoints) -> Self {
         Self {
             transport,

@@ -46,7 +46,6 @@ pub enum JobState {
 
 impl Nlb {
     /// The same, for calls on behalf of one object.
-    #[must_use]
     pub fn on(&self, priority: Priority) -> Self {
         Self(self.0.on(priority))
     }

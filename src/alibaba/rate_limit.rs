@@ -211,13 +211,11 @@ pub struct Tickets(Arc<Mutex<Vec<Ticket>>>);
 
 impl Tickets {
     /// Whether the object waits for a turn that is not near.
-    #[must_use]
     pub fn are_away(&self) -> bool {
         self.0.lock().iter().any(|ticket| ticket.moves(TicketOwner::Away, TicketOwner::Away))
     }
 
     /// Whether the object has to prepare its call now. Returns `true` once for each turn.
-    #[must_use]
     pub fn are_due(&self) -> bool {
         self.0.lock().iter().any(|ticket| ticket.moves(TicketOwner::Due, TicketOwner::Busy(Instant::now())))
     }

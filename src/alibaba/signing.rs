@@ -27,7 +27,6 @@ impl fmt::Debug for Params {
 
 impl Params {
     /// No parameters yet.
-    #[must_use]
     pub(super) fn new() -> Self {
         Self::default()
     }
@@ -62,7 +61,6 @@ impl Params {
     }
 
     /// The form body of a POST request with its signature.
-    #[must_use]
     pub(super) fn signed_body(&self, secret: &Secret) -> String {
         let canonical = self.canonical();
         let signature = signature("POST", &canonical, secret);

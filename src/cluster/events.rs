@@ -69,14 +69,12 @@ pub struct Regarding {
 
 impl Regarding {
     /// A Service.
-    #[must_use]
     pub fn service(service: &ServiceView) -> Self {
         Self { kind: "Service", key: service.key.clone(), uid: service.uid.clone() }
     }
 
     /// A controller itself, for what is about no single object: written as if about a node of its name, as the official
     /// controller does it.
-    #[must_use]
     pub fn component(name: &str) -> Self {
         Self { kind: "Node", key: ObjectKey::cluster(name), uid: name.to_owned() }
     }
@@ -223,7 +221,6 @@ impl Events {
     }
 
     /// The objects that the component has open findings of this kind about.
-    #[must_use]
     pub fn objects(&self, component: &'static str, what: &'static str) -> Vec<ObjectKey> {
         let open = self.queue.open.lock();
         open.keys().filter(|(of, _, it)| (*of, *it) == (component, what)).map(|(_, key, _)| key.clone()).collect()
@@ -481,7 +478,6 @@ impl EventWriter {
 }
 
 /// A text that stays the same when the same call fails again.
-#[must_use]
 pub fn without_request_ids(text: &str) -> String {
     let mut parts = text.split("request ");
     let mut kept = parts.next().unwrap_or_default().to_owned();

@@ -91,7 +91,6 @@ pub enum WriteFault {
 
 impl WriteFault {
     /// The kind in one word, for metrics and logs.
-    #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Gone => "gone",
@@ -104,14 +103,12 @@ impl WriteFault {
     }
 
     /// Whether it passes by itself, within seconds.
-    #[must_use]
     pub const fn passes(&self) -> bool {
         matches!(self, Self::Conflict(_) | Self::NotLeading)
     }
 
     /// What writes to other objects can fail for in the same way; `None` if it is about this one alone. `what` are objects of
     /// this kind, such as `nodes`.
-    #[must_use]
     pub fn cause(&self, what: &str) -> Option<String> {
         let is_shared = matches!(self, Self::Denied(_) | Self::Unavailable(_));
         is_shared.then(|| format!("writes to {what}: {}", self.as_str()))

@@ -35,7 +35,6 @@ pub enum ObjectKind {
 
 impl ObjectKind {
     /// The kind as in `kind:` of a manifest.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Node => "Node",

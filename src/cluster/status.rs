@@ -35,7 +35,6 @@ pub struct ElectionStatus {
 
 impl ClusterStatus {
     /// Whether the API server answers and the first list of every open watch has arrived whole.
-    #[must_use]
     pub fn ready(&self) -> bool {
         self.reachable && self.watches.values().all(|watch| watch.synced)
     }

@@ -114,20 +114,17 @@ impl ChangedKeys {
 
 impl<V> Store<V> {
     /// An empty store whose first list is still to come.
-    #[must_use]
     pub fn new() -> Self {
         let objects = Objects { views: BTreeMap::new(), skipped: HashSet::new(), all: None, deleted: BTreeSet::new() };
         Self { objects: RwLock::new(objects), readers: Mutex::default(), synced: watch::Sender::new(false) }
     }
 
     /// One object.
-    #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
         self.objects.read().views.get(key).cloned()
     }
 
     /// What is known of an object, for a kind of which not all are kept.
-    #[must_use]
     pub fn look_up(&self, key: &ObjectKey) -> StoreEntry<V> {
         let objects = self.objects.read();
         match objects.views.get(key) {
@@ -138,13 +135,11 @@ impl<V> Store<V> {
     }
 
     /// Whether an object exists, of which perhaps no view is kept.
-    #[must_use]
     pub fn has(&self, key: &ObjectKey) -> bool {
         !matches!(self.look_up(key), StoreEntry::Absent)
     }
 
     /// All objects, in the order of their keys.
-    #[must_use]
     pub fn all(&self) -> Arc<[Arc<V>]> {
         if let Some(all) = &self.objects.read().all {
             return all.clone();
@@ -155,19 +150,16 @@ impl<V> Store<V> {
     }
 
     /// How many objects are kept.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.objects.read().views.len()
     }
 
     /// Objects that exist, and of which no view is kept: of a kind of which all are wanted, those that cannot be decoded.
-    #[must_use]
     pub fn skipped(&self) -> Vec<ObjectKey> {
         self.objects.read().skipped.iter().cloned().collect()
     }
 
     /// Whether no object exists, not even one that was skipped.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         let objects = self.objects.read();
         objects.views.is_empty() && objects.skipped.is_empty()
@@ -180,7 +172,6 @@ impl<V> Store<V> {
     }
 
     /// From now on, keys that change; all present keys count as changed at first.
-    #[must_use]
     pub fn subscribe(&self) -> DirtyKeys {
         let changed = Arc::new(ChangedKeys::default());
         // Registered before reading: a change in between is then reported twice rather than never.
@@ -200,7 +191,6 @@ impl<V> Store<V> {
 
     /// Names of the objects whose deletion was watched, as far as they are remembered. An object that is merely absent may
     /// have been lost by the API server, such as one that was restored from a backup.
-    #[must_use]
     pub fn deleted(&self) -> BTreeSet<Arc<str>> {
         self.objects.read().deleted.iter().map(|key| key.name.clone()).collect()
     }
@@ -330,7 +320,6 @@ impl DirtyKeys {
 }
 
 /// Whether one `resourceVersion` of an object is certainly newer than another one: versions that are no numbers have no order.
-#[must_use]
 pub fn is_newer_version(version: &str, than: &str) -> bool {
     let number = |version: &str| version.parse::<u64>().ok();
     number(version).zip(number(than)).is_some_and(|(version, than)| version > than)

@@ -39,13 +39,11 @@ pub struct ControllerEntry {
 
 impl ControllerEntry {
     /// A controller that is off by default and needs no key; `aliases` are names that mean the same.
-    #[must_use]
     pub const fn new(name: &'static str, aliases: &'static [&'static str]) -> Self {
         Self { name, default_on: false, needs: &[], aliases, parts: &[], instead_of_parts: "" }
     }
 
     /// Whether a name in the file means this controller.
-    #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name) || self.parts.contains(&name)
     }

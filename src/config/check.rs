@@ -34,7 +34,6 @@ pub struct Referenced {
 }
 
 /// The files that a configuration names, whatever else may be wrong with it.
-#[must_use]
 pub fn referenced(source: &ConfigSource, catalog: &Catalog) -> Referenced {
     let Some(file) = Checker::new(source, catalog).extract() else { return Referenced::default() };
     let credentials = file.cloud.credentials;

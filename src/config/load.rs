@@ -60,7 +60,6 @@ pub fn load(source: &ConfigSource, catalog: &Catalog) -> Result<Loaded, ConfigRe
 
 /// Where a key of the configuration is stated, for people: a line of the file, a variable, an argument. `None` where its default
 /// holds, and if the file cannot be read.
-#[must_use]
 pub fn stated(source: &ConfigSource, catalog: &Catalog, key: &str) -> Option<String> {
     Checker::new(&source.read().ok()?, catalog).stated(key)
 }

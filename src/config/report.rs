@@ -67,7 +67,6 @@ pub enum ProblemPlace {
 
 impl ConfigReport {
     /// A report in which no text of `secrets` is.
-    #[must_use]
     pub fn new(mut problems: Vec<ConfigProblem>, secrets: &[&str]) -> Self {
         for problem in &mut problems {
             problem.hide(secrets);
@@ -78,7 +77,6 @@ impl ConfigReport {
     }
 
     /// The problems; at least one.
-    #[must_use]
     pub fn problems(&self) -> &[ConfigProblem] {
         &self.problems
     }
@@ -86,7 +84,6 @@ impl ConfigReport {
 
 impl ConfigProblem {
     /// A problem without an excerpt: what is around it may be secret.
-    #[must_use]
     pub fn at(place: ProblemPlace, message: String, help: Option<String>) -> Self {
         Self { message, help, key: None, place, excerpt: None }
     }

@@ -41,7 +41,6 @@ pub fn defaults() -> impl Iterator<Item = AnnotationDefault> {
 const SCHEMA_ID: &str = "urn:alicloud-ccm:configuration";
 
 /// The JSON schema of the configuration file (draft 7, which editors know best).
-#[must_use]
 pub fn schema(catalog: &Catalog) -> String {
     let mut root = root().clone();
     root["$id"] = SCHEMA_ID.into();
@@ -187,7 +186,6 @@ pub(super) fn leaves() -> &'static [Vec<String>] {
 }
 
 /// Every key that is not a section, such as `route.period`, in the order of the alphabet.
-#[must_use]
 pub fn keys() -> Vec<String> {
     leaves().iter().map(|path| path.join(".")).collect()
 }
@@ -197,14 +195,12 @@ fn of(key: &str) -> Option<Shape> {
 }
 
 /// The number within the limits of a key that is nearest to this one.
-#[must_use]
 pub fn nearest_number(key: &str, number: f64) -> f64 {
     let (least, most) = of(key).map(Shape::range).unwrap_or_default();
     number.max(least.unwrap_or(f64::MIN)).min(most.unwrap_or(f64::MAX))
 }
 
 /// The length of time within the limits of a key that is nearest to this one.
-#[must_use]
 pub fn nearest_time(key: &str, given: TimeSpan) -> TimeSpan {
     match of(key).filter(|shape| !shape.admits_time(given)).and_then(Shape::time_limits) {
         Some((least, most)) => given.clamp(least, most),

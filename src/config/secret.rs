@@ -12,13 +12,11 @@ const REDACTED: &str = "<redacted>";
 
 impl Secret {
     /// Wraps a secret.
-    #[must_use]
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
     /// The secret itself; for signing and for nothing else.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }

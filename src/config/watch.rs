@@ -26,7 +26,6 @@ use super::source::ConfigSource;
 
 /// Keys of the election that cannot change while the program runs, and whether they do. Replicas read the file at different times:
 /// one that locks something else, or nothing, would lead beside one that has not read it yet.
-#[must_use]
 pub fn refused(before: &LeaderElection, after: &LeaderElection) -> [(&'static str, bool); 3] {
     [
         ("leader_election.enabled", before.enabled != after.enabled),
@@ -94,7 +93,6 @@ pub struct Watch {
 
 impl Watch {
     /// Watches everything that `current` was loaded from.
-    #[must_use]
     pub fn new(origin: ConfigSource, catalog: &'static Catalog, current: Loaded, pace: WatchPace) -> Self {
         let (changed, changes) = mpsc::channel(1);
         Self { origin, catalog, current, rejected: None, pace, folders: Some(Folders::new(changed)), changes }

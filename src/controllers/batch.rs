@@ -41,7 +41,6 @@ pub enum BatchScope {
 
 impl BatchScope {
     /// Whether a key is covered.
-    #[must_use]
     pub fn contains(&self, key: &ObjectKey) -> bool {
         match self {
             Self::All => true,

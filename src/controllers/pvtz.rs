@@ -77,7 +77,6 @@ pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) 
 }
 
 /// Why a Service has no names; `None` if it has.
-#[must_use]
 pub fn declines(config: &Config, service: &ServiceView) -> Option<String> {
     // Names are kept beside whatever serves the Service; users who did not ask for them do not miss them.
     if !config.controllers.contains(NAME) {

@@ -355,7 +355,6 @@ pub fn fallbacks(config: &Config) -> impl Iterator<Item = &'static Fallback> {
 
 impl Controller {
     /// Its name in the configuration, in logs and in metrics.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         self.entry.name
     }

@@ -63,7 +63,6 @@ pub struct RetriedFailure {
 
 impl ReconcileResult {
     /// A failure of this kind.
-    #[must_use]
     pub const fn failed(kind: &'static str, backoff: Backoff) -> Self {
         Self::Failed(RetriedFailure { kind, backoff, latest: Duration::MAX, lacks_quota_for: None })
     }

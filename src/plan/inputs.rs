@@ -161,7 +161,6 @@ pub struct NodeView {
 
 impl NodeView {
     /// The value of a label.
-    #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key).map(|value| &**value)
     }
@@ -302,13 +301,11 @@ pub struct ServiceView {
 
 impl ServiceView {
     /// Whether it is of type `LoadBalancer`.
-    #[must_use]
     pub fn is_load_balancer(&self) -> bool {
         self.service_type == ServiceType::LoadBalancer
     }
 
     /// Whether it has no address of its own, so that its name leads to its endpoints.
-    #[must_use]
     pub fn is_headless(&self) -> bool {
         matches!(self.service_type, ServiceType::ClusterIp | ServiceType::NodePort)
             && self.cluster_ips.iter().any(|ip| ip == "None")

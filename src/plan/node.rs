@@ -45,7 +45,6 @@ pub struct NodePolicy {
 }
 
 /// Plans one node whose instance is there.
-#[must_use]
 pub fn plan(view: &NodeView, instance: &Instance, check: &SourceDestCheck, policy: NodePolicy) -> NodePlan {
     let addresses = match addresses::wanted(view, instance, policy.ipv6) {
         Ok(addresses) => addresses,
@@ -86,14 +85,12 @@ pub fn plan(view: &NodeView, instance: &Instance, check: &SourceDestCheck, polic
 }
 
 /// Plans a Lingjun worker: as the official controller does, only its taint is removed.
-#[must_use]
 pub fn plan_lingjun(view: &NodeView) -> NodePlan {
     let end = has_taint(view, UNINITIALIZED).then_some(NodeStep::RemoveTaint(UNINITIALIZED));
     NodePlan { node: view.name.clone(), steps: end.into_iter().collect(), problems: Vec::new() }
 }
 
 /// Plans one node whose instance the cloud does not show.
-#[must_use]
 pub fn plan_missing(view: &NodeView, id: &ProviderId, policy: NodePolicy) -> NodePlan {
     let problem = has_taint(view, UNINITIALIZED)
         .then(|| NodeProblem::InstanceMissing { instance: id.instance.clone(), region: id.region.clone() });

@@ -17,7 +17,6 @@ pub enum Provenance {
 
 impl Provenance {
     /// What the uid says that something carries. `cluster_uid` is that of this cluster, empty if it is not known.
-    #[must_use]
     pub fn of_uid(cluster_uid: &str, carried: Option<&str>) -> Self {
         match carried {
             _ if cluster_uid.is_empty() => Self::Unproven(
@@ -55,7 +54,6 @@ pub mod shared_id {
     pub const REASON: &str = "ClusterIdShared";
 
     /// `things` are what was seen of the other cluster, and `why` the evidence for one of them.
-    #[must_use]
     pub fn text(cluster_id: &str, things: &str, why: &str) -> String {
         format!(
             "another cluster has the cloud.cluster_id {cluster_id} as well: {things} carry it ({why}). Neither cluster changes \

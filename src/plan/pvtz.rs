@@ -38,7 +38,6 @@ impl RecordType {
     pub const ALL: [Self; 5] = [Self::A, Self::Aaaa, Self::Cname, Self::Srv, Self::Ptr];
 
     /// As the vendor spells it.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::A => "A",
@@ -50,7 +49,6 @@ impl RecordType {
     }
 
     /// The type that the vendor spells so; `None` if it is not one of these.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str().eq_ignore_ascii_case(text))
     }
@@ -75,14 +73,12 @@ pub struct RecordContent {
 
 impl RecordContent {
     /// The object that it is for, which need not exist: a Service, or a node, which has no namespace.
-    #[must_use]
     pub fn owner(&self) -> ObjectKey {
         let name = if self.kind == RecordType::Ptr { &self.value } else { &self.name };
         owner_of(name).unwrap_or_else(|| ObjectKey::cluster(name))
     }
 
     /// Its value as the zone of this name has it.
-    #[must_use]
     pub fn value_in(&self, zone: &str) -> String {
         if self.kind.leads_into_the_zone() { format!("{}.{zone}", self.value) } else { self.value.clone() }
     }
@@ -114,7 +110,6 @@ pub struct ZoneRecord {
 impl ZoneRecord {
     /// What it says in the zone of this name, in the form in which wanted records are; `None` for a type that is never
     /// written.
-    #[must_use]
     pub fn content(&self, zone: &str) -> Option<RecordContent> {
         let kind = RecordType::parse(&self.kind)?;
         let value = match kind {
@@ -139,13 +134,11 @@ fn normal(text: &str) -> String {
 }
 
 /// The name of a Service, relative to the zone.
-#[must_use]
 pub fn service_name(service: &ObjectKey) -> String {
     format!("{}.{}.svc", service.name, service.namespace)
 }
 
 /// The name of a node, relative to the zone.
-#[must_use]
 pub fn node_name(node: &str) -> String {
     format!("{node}.node")
 }

@@ -112,7 +112,6 @@ enum EntryState {
 }
 
 /// Plans all tables together. Of `memory`, only what the tables show now is kept.
-#[must_use]
 pub fn plan(nodes: &[RouteNode], tables: &[TableEntries], memory: &mut RouteMemory, rules: &RouteRules) -> RoutePlan {
     let cidrs = PodCidrIndex::of(nodes);
     memory.learn(&cidrs, tables, rules.now);

@@ -45,7 +45,6 @@ const CSI: TopologyKeys = TopologyKeys {
 };
 
 /// Whether the key of a label of a volume states a zone or a region.
-#[must_use]
 pub fn is_topology(key: &str) -> bool {
     [STABLE, BETA].iter().any(|keys| key == keys.zone || key == keys.region)
 }
@@ -76,7 +75,6 @@ pub struct VolumeRules {
 
 impl VolumeRules {
     /// For these nodes; `is_at_least` says whether the API server is of version 1.n or newer.
-    #[must_use]
     pub fn new(nodes: &[Arc<NodeView>], is_at_least: impl Fn(u32) -> bool, node_affinity: bool) -> Self {
         let carries = |node: &NodeView, key: &str| node.labels.contains_key(key);
         let keys = [CSI, STABLE, BETA].into_iter().flat_map(|keys| [keys.zone, keys.region]);
@@ -164,20 +162,17 @@ pub struct VolumePlan {
 
 impl VolumePlan {
     /// Whether there is something to write.
-    #[must_use]
     pub fn writes(&self) -> bool {
         !self.labels.is_empty() || self.affinity.is_some()
     }
 
     /// What is left of a plan that sets labels and a node affinity.
-    #[must_use]
     pub fn without_affinity(&self) -> Option<Self> {
         let has_both = self.affinity.is_some() && !self.labels.is_empty();
         has_both.then(|| Self { labels: self.labels.clone(), ..Self::default() })
     }
 
     /// What is written, in one line.
-    #[must_use]
     pub fn text(&self) -> String {
         self.steps().collect::<Vec<_>>().join(", ")
     }
@@ -188,7 +183,6 @@ impl VolumePlan {
     }
 
     /// For people.
-    #[must_use]
     pub fn lines(&self, volume: &VolumeView) -> Vec<PlanLine> {
         let line = |kind, text: String| PlanLine::new("volume-labels", &volume.name, kind, &text);
         let steps = self.steps().map(|text| line(LineKind::Step, text));

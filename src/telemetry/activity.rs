@@ -148,7 +148,6 @@ pub struct RecentActivity {
 }
 
 /// What is kept, as it is now.
-#[must_use]
 pub fn recent() -> RecentActivity {
     let minute = minute();
     let mut log = LOG.lock();
@@ -175,7 +174,6 @@ pub struct ReconcileStart<'a> {
 
 impl<'a> ReconcileStart<'a> {
     /// A reconcile of these objects that did not overtake any.
-    #[must_use]
     pub fn new(controller: &'static str, objects: &'a str) -> Self {
         static STARTED: AtomicU64 = AtomicU64::new(1);
         Self { id: STARTED.fetch_add(1, Ordering::Relaxed), controller, objects, is_urgent: false }

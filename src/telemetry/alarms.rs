@@ -65,7 +65,6 @@ impl Alarms {
     }
 
     /// Whether an alarm stands.
-    #[must_use]
     pub fn stands(&self, controller: &'static str, reason: &'static str) -> bool {
         self.standing.read().contains_key(&(controller, reason))
     }
@@ -110,19 +109,16 @@ impl Alarms {
     }
 
     /// Why an object is not in sync; `None` if it is.
-    #[must_use]
     pub fn object(&self, controller: &'static str, object: &dyn Display) -> Option<ObjectReport> {
         self.objects.read().report_of(controller, &object.to_string())
     }
 
     /// The objects that are not in sync; what failed first.
-    #[must_use]
     pub fn objects(&self) -> Vec<ObjectReport> {
         self.objects.read().report()
     }
 
     /// What is withheld.
-    #[must_use]
     pub fn withheld(&self) -> Vec<WithheldReport> {
         self.standing.read().values().cloned().collect()
     }
@@ -139,7 +135,6 @@ impl Alarms {
     }
 
     /// A line for each alarm that stands, on request with names of objects.
-    #[must_use]
     pub fn report(&self, details: bool) -> String {
         let mut text = String::new();
         for WithheldReport { controller, reason, count, text: what } in self.standing.read().values() {
@@ -159,7 +154,6 @@ impl Alarms {
     }
 
     /// All in one line, for a status; `None` if there is none.
-    #[must_use]
     pub fn summary(&self) -> Option<String> {
         let standing = self.standing.read();
         let mut parts: Vec<String> =
@@ -178,7 +172,6 @@ fn publish(standing: &BTreeMap<(&'static str, &'static str), WithheldReport>, co
 }
 
 /// What is said once when many objects are out of sync for the same cause. `what` are objects of this kind, such as `nodes`.
-#[must_use]
 pub fn shared_cause(what: &str, cause: &str) -> String {
     format!(
         "Many {what} are out of sync for the same cause: {cause}. /readyz and the metric alicloud_ccm_shared_cause_objects count \
@@ -187,7 +180,6 @@ pub fn shared_cause(what: &str, cause: &str) -> String {
 }
 
 /// The first few names, and how many there are besides.
-#[must_use]
 pub fn named(names: impl IntoIterator<Item: ToString>) -> String {
     let names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();
     let first = names[..names.len().min(NAMED)].join(", ");

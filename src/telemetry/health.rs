@@ -41,13 +41,11 @@ impl Health {
     }
 
     /// The alarms, which are shown and do not count against readiness.
-    #[must_use]
     pub const fn alarms(&self) -> &Alarms {
         &self.alarms
     }
 
     /// The long-lived tasks; one that does not run is a check that fails.
-    #[must_use]
     pub const fn tasks(&self) -> &Tasks {
         &self.tasks
     }
@@ -63,7 +61,6 @@ impl Health {
     }
 
     /// Every check, and the tasks with which something is wrong, in the order of their names.
-    #[must_use]
     pub fn checks(&self) -> Vec<HealthCheck> {
         let mut checks = self.checks.read().clone();
         checks.extend(self.tasks.troubles().into_iter().map(|trouble| {
@@ -76,7 +73,6 @@ impl Health {
 
     /// Whether all checks are ready, and a line for each in the style of the Kubernetes components. Only the details have remarks
     /// and reasons, which name objects, hosts or users: not for clients that are not authorized.
-    #[must_use]
     pub fn report(&self, details: bool) -> (bool, String) {
         let checks = self.checks();
         let mut text = String::new();
@@ -95,7 +91,6 @@ impl Health {
     }
 
     /// What `/debug/objects` serves: whether this process leads, the objects that are not in sync, and what is withheld. JSON.
-    #[must_use]
     pub fn objects(&self) -> String {
         let leader = self.checks.read().get("leader").filter(|check| check.is_ready).map(|check| check.text.clone());
         let page = json!({
@@ -107,7 +102,6 @@ impl Health {
     }
 
     /// The state of this process in one line: what it waits for, or the remarks of the checks.
-    #[must_use]
     pub fn summary(&self) -> String {
         if let Some(failed) = self.waiting_for() {
             return format!("waiting for {failed}");
@@ -122,7 +116,6 @@ impl Health {
     }
 
     /// The checks that are not ready, in one line; `None` if all are.
-    #[must_use]
     pub fn waiting_for(&self) -> Option<String> {
         let failed = self.checks().into_iter().filter(|check| !check.is_ready);
         let failed: Vec<String> = failed.map(|check| format!("{}: {}", check.name, check.text)).collect();

@@ -37,7 +37,6 @@ impl fmt::Debug for Logs {
 
 impl Logs {
     /// Starts logging. Call once, before anything logs.
-    #[must_use]
     pub fn start(settings: &Log) -> Self {
         let (filter_layer, filter) = reload::Layer::new(filter(settings));
         let (output_layer, output) = reload::Layer::new(output(settings, leads_to_the_journal()));

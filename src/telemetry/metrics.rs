@@ -264,7 +264,6 @@ pub struct ControllerGauges {
 }
 
 /// The gauges of every controller that ran, by its name.
-#[must_use]
 pub fn controllers() -> BTreeMap<String, ControllerGauges> {
     let mut all: BTreeMap<String, ControllerGauges> = BTreeMap::new();
     let mut read = |gauge: &IntGaugeVec, set: fn(&mut ControllerGauges, i64)| {
@@ -291,7 +290,6 @@ fn by_label(gauge: &IntGaugeVec) -> Vec<(String, i64)> {
 }
 
 /// All metrics in the text format of Prometheus.
-#[must_use]
 pub fn render() -> String {
     TextEncoder::new().encode_to_string(&METRICS.registry.gather()).unwrap_or_default()
 }

@@ -35,7 +35,6 @@ pub struct ServiceManager {
 
 impl ServiceManager {
     /// As the environment of this process says: `NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`.
-    #[must_use]
     pub fn of_environment() -> Self {
         let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Self::default();

@@ -98,7 +98,6 @@ impl Tasks {
     }
 
     /// What is wrong with which tasks, in the order of their names.
-    #[must_use]
     pub fn troubles(&self) -> Vec<TaskTrouble> {
         let mut troubles: Vec<_> = self.running.lock().values().filter_map(Task::trouble).collect();
         troubles.sort_by(|a, b| a.name.cmp(&b.name));
@@ -106,14 +105,12 @@ impl Tasks {
     }
 
     /// Which task hangs, if one does.
-    #[must_use]
     pub fn hang(&self) -> Option<String> {
         let silent = |task: &Task| Some(format!("the task {} {}", task.name, task.silence()?));
         self.running.lock().values().find_map(silent)
     }
 
     /// Why this process has to be started again, if it has to: a task hangs, or ended again and again.
-    #[must_use]
     pub fn failure(&self) -> Option<String> {
         let ended =
             |task: &Task| (task.ends >= TOO_MANY_ENDS).then(|| format!("the task {} {}", task.name, task.history()));

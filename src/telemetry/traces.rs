@@ -55,7 +55,6 @@ static RECORDER: RwLock<Option<Recorder>> = RwLock::new(None);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Records this share of the traces that begin from now on, 1.0 for all; what recorded them before gets no more.
-#[must_use]
 pub fn record(share: f64) -> mpsc::Receiver<EndedSpan> {
     let (queue, spans) = mpsc::channel(LONGEST_QUEUE);
     *RECORDER.write() = Some(Recorder { queue, share });
@@ -68,7 +67,6 @@ pub fn stop() {
 }
 
 /// How many spans found the queue full since this was last asked.
-#[must_use]
 pub fn take_dropped() -> u64 {
     DROPPED.swap(0, Ordering::Relaxed)
 }

@@ -6,7 +6,6 @@ pub(super) const MESSAGE_LIMIT: usize = 600;
 /// The vendor's message without what could help to forge a request, and not longer than people read.
 ///
 /// A refused signature is answered with the whole text that the server signed, which holds the key id and the token.
-#[must_use]
 pub(in crate::alibaba) fn without_secrets(message: &str) -> String {
     const ECHO: &str = "string to sign";
     let end = message.to_ascii_lowercase().find(ECHO).map_or(message.len(), |start| start + ECHO.len());

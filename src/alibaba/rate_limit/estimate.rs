@@ -29,7 +29,6 @@ pub(super) fn turn(
 }
 
 /// What so many calls, of which there is at least one, would use of the limit if no others were sent.
-#[must_use]
 pub fn planned(action: &'static Action, calls: usize, config: &checked::Cloud) -> RateUse {
     let (allowed, window, pause) = QuotaShare::from(config).of(action);
     let now = Instant::now();
@@ -38,7 +37,6 @@ pub fn planned(action: &'static Action, calls: usize, config: &checked::Cloud) -
 }
 
 /// In what time all calls that wait are sent, and a sentence about it; `None` if that is soon.
-#[must_use]
 pub fn queue_end(limits: &[RateUse]) -> Option<(Duration, String)> {
     let RateUse { action, allowed, window, last_in, .. } = limits.iter().max_by_key(|limit| limit.last_in)?;
     let calls: usize = limits.iter().map(|limit| limit.waiting).sum();

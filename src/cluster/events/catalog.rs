@@ -36,13 +36,11 @@ pub(super) fn find(reason: &str) -> Option<&'static EventEntry> {
 }
 
 /// Code and remedy of the events with this reason; `None` if this program writes none.
-#[must_use]
 pub fn advice(reason: &str) -> Option<(u16, &'static str)> {
     find(reason).map(|entry| (entry.code, entry.remedy))
 }
 
 /// The code of a reason, for the line of the log beside an event; empty for a reason of another program.
-#[must_use]
 pub fn event_code(reason: &str) -> String {
     find(reason).map(|entry| format!("ACCM{:04}", entry.code)).unwrap_or_default()
 }

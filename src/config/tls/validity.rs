@@ -12,7 +12,6 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
 /// When the first certificate of a PEM text ends; `None` if there is none that can be read.
-#[must_use]
 pub fn ends_at(pem: &[u8]) -> Option<Timestamp> {
     let certificate = CertificateDer::pem_slice_iter(pem).next()?.ok()?;
     let (body, _) = expect(SEQUENCE, &certificate)?;

@@ -57,7 +57,6 @@ fn found(kind: LoadBalancerKind, region: &str, observed: &Observed<impl CloudMod
 }
 
 /// Why a Service is not for the controller of this kind; `None` if it is.
-#[must_use]
 pub fn declines(kind: LoadBalancerKind, config: &Config, service: &ServiceView) -> Option<String> {
     let settings = settings_of::<ClbProduct>(config, "", &CloudLocation::default());
     if kind.handling(service, &settings) != Handling::Ignore {
@@ -75,7 +74,6 @@ pub fn declines(kind: LoadBalancerKind, config: &Config, service: &ServiceView) 
 }
 
 /// Why no controller handles a Service that asks for a load balancer of this program; `None` if one does, or if it does not ask.
-#[must_use]
 pub fn unhandled(config: &Config, service: &ServiceView) -> Option<String> {
     handling::unhandled(service, &settings_of::<ClbProduct>(config, "", &CloudLocation::default()))
 }

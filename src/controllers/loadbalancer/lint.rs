@@ -37,7 +37,6 @@ pub struct Linted {
 }
 
 /// What an annotation does on a load balancer of this kind; `None` if it is no annotation of it.
-#[must_use]
 pub fn help(kind: LoadBalancerKind, key: &str) -> Option<String> {
     match kind {
         LoadBalancerKind::Clb => annotations::help::<clb::annotations::Name>(key),
@@ -46,7 +45,6 @@ pub fn help(kind: LoadBalancerKind, key: &str) -> Option<String> {
 }
 
 /// Judges a Service by itself. What nodes, endpoints and the cloud decide is not known here, and not judged.
-#[must_use]
 pub fn lint(mut service: ServiceView, config: &Config) -> Linted {
     if service.key.namespace.is_empty() {
         service.key.namespace = "default".into();

@@ -34,7 +34,6 @@ pub struct KubernetesAccess {
 
 impl KubernetesAccess {
     /// A permission in the core group that every configuration with this controller needs.
-    #[must_use]
     pub const fn core(resource: &'static str, verbs: &'static [&'static str]) -> Self {
         Self { group: "", resource, name: None, verbs, when: |_| true, versions: EVERY_VERSION }
     }
@@ -55,7 +54,6 @@ pub enum WatchedKind {
 
 impl WatchedKind {
     /// What the watch needs.
-    #[must_use]
     pub const fn access(self) -> &'static [KubernetesAccess] {
         const WATCH: &[&str] = &["list", "watch"];
         match self {
@@ -90,13 +88,11 @@ pub enum CloudAccess {
 
 impl CloudAccess {
     /// One action that every configuration with this controller calls.
-    #[must_use]
     pub const fn always(action: &'static Action) -> Self {
         Self::Action(action, |_| true)
     }
 
     /// The actions that a configuration calls.
-    #[must_use]
     pub fn actions(&self, config: &Config) -> Vec<&'static Action> {
         match *self {
             Self::Action(action, when) => when(config).then_some(action).into_iter().collect(),

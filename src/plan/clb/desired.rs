@@ -52,7 +52,6 @@ pub struct DesiredInstance {
 
 impl DesiredInstance {
     /// Whether nothing says in which vSwitch of the VPC a load balancer that is to be made is to be.
-    #[must_use]
     pub fn is_vswitch_open(&self) -> bool {
         let is_classic = self.fields.is(InstanceField::NetworkType, "classic");
         self.create.fields.is(InstanceField::AddressType, "intranet") && self.vswitch_id.is_none() && !is_classic

@@ -301,7 +301,6 @@ impl fmt::Display for CreationPlace {
 impl CreateInstance {
     /// Where it can be made, in order: in the zones asked for; where only the configuration or the place of the nodes asked,
     /// also the other way round (unless a vSwitch decides), and at last where the cloud chooses; each in every vSwitch.
-    #[must_use]
     pub fn placements(&self) -> Vec<CreationPlace> {
         let (master, slave) = (&self.master_zone, &self.slave_zone);
         let mut zones = vec![(master.clone(), slave.clone())];
@@ -327,7 +326,6 @@ impl CreateInstance {
     }
 
     /// Where this attempt makes it.
-    #[must_use]
     pub fn placement(&self) -> CreationPlace {
         self.placements().into_iter().nth(self.attempt).unwrap_or_default()
     }

@@ -24,14 +24,12 @@ pub(crate) const SOURCE_RANGES: &str = "source-ranges";
 pub type Applied = BTreeSet<String>;
 
 /// What the annotation with this key lists.
-#[must_use]
 pub fn applied(service: &ServiceView, annotation: &str) -> Applied {
     let text = service.own_annotations.get(annotation).map(String::as_str).unwrap_or_default();
     text.split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
 /// The value of the annotation; `None` if it is not needed.
-#[must_use]
 pub fn value(applied: &Applied) -> Option<String> {
     let items: Vec<&str> = applied.iter().map(String::as_str).collect();
     (!items.is_empty()).then(|| items.join(","))

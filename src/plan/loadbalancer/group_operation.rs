@@ -41,7 +41,6 @@ pub enum GroupOperation {
 
 impl GroupOperation {
     /// The group whose backends it changes, unless it deletes the group.
-    #[must_use]
     pub const fn backends_of(&self) -> Option<&GroupRef> {
         match self {
             Self::AddBackends { group, .. } | Self::RemoveBackends { group, .. } | Self::SetBackends { group, .. } => {
@@ -52,7 +51,6 @@ impl GroupOperation {
     }
 
     /// Whether it takes room for backends, or makes some.
-    #[must_use]
     pub const fn room(&self) -> Room {
         match self {
             Self::AddBackends { .. } => Room::Takes,
@@ -62,7 +60,6 @@ impl GroupOperation {
     }
 
     /// What to do when the cloud refuses its backends: one of several is to blame.
-    #[must_use]
     pub fn refused_backends(&self) -> RefusedBackends<Self> {
         let (group, backends, add) = match self {
             Self::AddBackends { group, backends } => (group, backends, true),
@@ -80,7 +77,6 @@ impl GroupOperation {
     }
 
     /// The backends that it adds.
-    #[must_use]
     pub fn adds(&self) -> &[Backend] {
         match self {
             Self::AddBackends { backends, .. } => backends,
@@ -89,7 +85,6 @@ impl GroupOperation {
     }
 
     /// The same operation, which adds only these backends; `None` if nothing is left of it.
-    #[must_use]
     pub fn adding(&self, backends: Vec<Backend>) -> Option<Self> {
         match self {
             Self::AddBackends { group, .. } => {

@@ -267,7 +267,6 @@ impl LoadBalancerKind {
 
     /// The Service as it is to a load balancer of this kind that another one replaces: only backends are kept in sync, and an
     /// id of the other kind names none of this one.
-    #[must_use]
     pub fn superseded(self, service: &ServiceView) -> ServiceView {
         let mut service = service.clone();
         if raw(&service, ID).is_some_and(|id| !id.is_empty() && !self.has_id(id)) {
@@ -376,7 +375,6 @@ fn named_groups(text: &str) -> Vec<String> {
 
 /// Why no controller handles a Service that asks for a load balancer of ours by its class or type; `None` if one does. Classes of
 /// other vendors are theirs, and a Service without a class is for whoever serves those.
-#[must_use]
 pub fn unhandled(service: &ServiceView, settings: &ServiceSettings) -> Option<String> {
     if service.deleting || !service.is_load_balancer() {
         return None;

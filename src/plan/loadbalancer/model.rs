@@ -132,13 +132,11 @@ pub(crate) struct NodeBackends {
 
 impl DesiredBackends {
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.iter().all(|nodes| nodes.servers.is_empty()) && self.own.is_empty()
     }
 
     /// Whether this is one of them.
-    #[must_use]
     pub fn contains(&self, key: &BackendKey) -> bool {
         let anywhere = BackendKey { port: 0, ..key.clone() };
         let is_there = |nodes: &NodeBackends| nodes.port == key.port && nodes.servers.binary_search(&anywhere).is_ok();
@@ -156,7 +154,6 @@ impl DesiredBackends {
     }
 
     /// All of them, in the order of their keys; of those that are the same, the first counts.
-    #[must_use]
     pub fn to_vec(&self) -> Vec<Backend> {
         let mut all: Vec<Backend> = self.own.values().cloned().collect();
         for NodeBackends { servers, port, weight, description } in &self.nodes {

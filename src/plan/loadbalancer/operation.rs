@@ -120,7 +120,6 @@ pub trait OwnOperation: Clone + Debug + Display + Eq + Send + Sync {
     }
 
     /// The same operation, which puts these backends into the group that it makes.
-    #[must_use]
     fn filled_with(&self, _backends: Vec<Backend>) -> Self {
         self.clone()
     }

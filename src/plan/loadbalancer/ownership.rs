@@ -154,7 +154,6 @@ impl Owner {
     }
 
     /// The same Service as the owner of a network load balancer.
-    #[must_use]
     pub fn of_network_load_balancer(service: &ServiceView, settings: &ServiceSettings) -> Self {
         Self { marks: MarkForm::Dotted, ..Self::of(service, settings) }
     }

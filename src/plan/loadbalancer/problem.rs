@@ -70,7 +70,6 @@ impl ServiceProblem {
     pub const ABOUT_NODES: &str = "spec.providerID of nodes";
 
     /// Whether it is about nodes, which the user of the Service did not write.
-    #[must_use]
     pub fn is_about_nodes(&self) -> bool {
         self.field == Self::ABOUT_NODES || self.field.starts_with("node ") || self.field.starts_with("nodes ")
     }

@@ -69,7 +69,6 @@ pub struct VSwitchChoice {
 pub const ZONES: usize = 2;
 
 /// Whether zones of a network load balancer can be chosen among these without a list of the vSwitches that there are.
-#[must_use]
 pub fn state_enough_zones(stated: &[VSwitchChoice]) -> bool {
     let zones: Option<BTreeSet<&str>> = stated.iter().map(|choice| choice.zone.as_deref()).collect();
     zones.is_some_and(|zones| zones.len() >= ZONES)

@@ -54,7 +54,6 @@ impl UnreadyNodes {
     }
 
     /// In what time the next node has its second sighting; `None` if all have had theirs.
-    #[must_use]
     pub fn next_sighting(&self, now: Duration) -> Option<Duration> {
         let Self::Since(since) = self else { return None };
         since.values().map(|first| (*first + SECOND_SIGHTING).saturating_sub(now)).filter(|left| !left.is_zero()).min()

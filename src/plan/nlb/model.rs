@@ -61,19 +61,16 @@ pub struct ListenerKey {
 
 impl ListenerKey {
     /// A listener on one port.
-    #[must_use]
     pub const fn port(port: u16, protocol: Protocol) -> Self {
         Self { first: port, last: port, protocol }
     }
 
     /// Whether it takes a range of ports.
-    #[must_use]
     pub const fn is_range(self) -> bool {
         self.first != self.last
     }
 
     /// Its ports as marks write them: `80`, or `80_400`.
-    #[must_use]
     pub fn ports(self) -> String {
         if self.is_range() { format!("{}_{}", self.first, self.last) } else { self.first.to_string() }
     }
@@ -324,7 +321,6 @@ pub struct SecurityRule {
 
 impl SecurityRule {
     /// Rules that accept come before the one that drops the rest.
-    #[must_use]
     pub const fn priority(&self) -> u8 {
         if self.drops { 100 } else { 1 }
     }

@@ -52,7 +52,6 @@ impl fmt::Display for Exclusion {
 
 /// Tells what a node is. A node whose providerID parses is an ECS instance whatever product labels it carries, unless it
 /// is excluded by name or virtual.
-#[must_use]
 pub fn classify(view: &NodeView) -> NodeClass {
     if let Some(key) = EXCLUDE_LABELS.into_iter().find(|key| view.labels.contains_key(*key)) {
         return NodeClass::Excluded(Exclusion::Label(key));

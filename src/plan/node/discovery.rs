@@ -10,7 +10,6 @@ use crate::plan::location::CloudLocation;
 use crate::plan::provider_id::ProviderId;
 
 /// The private addresses by which a node can be looked for: what the kubelet reported and what it was told.
-#[must_use]
 pub fn private_ips(view: &NodeView) -> BTreeSet<IpAddr> {
     let reported = view.addresses.iter().filter(|address| address.kind == "InternalIP").map(|a| a.address.as_str());
     let told = view.provided_node_ip.iter().flat_map(|text| text.split(','));
@@ -18,7 +17,6 @@ pub fn private_ips(view: &NodeView) -> BTreeSet<IpAddr> {
 }
 
 /// Whether an instance has one of the private addresses of a node.
-#[must_use]
 pub fn has_address_of(instance: &Instance, view: &NodeView) -> bool {
     let ips = private_ips(view);
     instance.private_ips.iter().filter_map(|ip| ip.parse().ok()).any(|ip: IpAddr| ips.contains(&ip))
@@ -26,7 +24,6 @@ pub fn has_address_of(instance: &Instance, view: &NodeView) -> bool {
 
 /// The instance that a node's name spells out: `REGION.i-...`, `i-...`, or `iZ...Z`, which is the host name that ECS gives
 /// to `i-...` by default.
-#[must_use]
 pub fn spelled_out(name: &str, region: &str) -> Option<String> {
     let name = name.strip_prefix(region).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name);
     let plain = |id: &str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
@@ -79,7 +76,6 @@ pub fn choose<'a>(
 }
 
 /// Which node says of itself that it is which instance.
-#[must_use]
 pub fn claims<'a>(views: impl IntoIterator<Item = &'a NodeView>) -> BTreeMap<String, String> {
     views
         .into_iter()
@@ -88,7 +84,6 @@ pub fn claims<'a>(views: impl IntoIterator<Item = &'a NodeView>) -> BTreeMap<Str
 }
 
 /// Nodes that were matched with the same instance, of which none may have it: each with one of the others.
-#[must_use]
 pub fn rivals<'a>(chosen: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> BTreeMap<String, String> {
     let by_instance: BTreeSet<(&str, &str)> = chosen.clone().map(|(node, instance)| (instance, node)).collect();
     let rival = |node: &str, instance: &str| {

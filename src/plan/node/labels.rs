@@ -35,7 +35,6 @@ pub(super) fn is_described(node: &NodeView) -> bool {
 }
 
 /// Whether the labels that decide something about a node are the same before and after a change.
-#[must_use]
 pub fn has_same_labels(before: &NodeView, now: &NodeView) -> bool {
     let is_same = |key| before.labels.get(key) == now.labels.get(key);
     keys().chain([NODEPOOL]).all(is_same) && classify(before) == classify(now)
@@ -43,7 +42,6 @@ pub fn has_same_labels(before: &NodeView, now: &NodeView) -> bool {
 
 /// The labels that a node should have. What the cloud leaves empty is not written, and no label is ever removed; what
 /// the API server would refuse is left out and said, so that it cannot hold the others back.
-#[must_use]
 pub(super) fn wanted(instance: &Instance) -> (BTreeMap<String, String>, Vec<NodeProblem>) {
     let described = LABELS
         .iter()

@@ -10,7 +10,6 @@ use crate::plan::setting::{SettingOrigin, SettingSource};
 use SettingSource::{Annotation, Configuration, Instance, Kubelet, Spec};
 
 /// Each field as `plan` leaves it.
-#[must_use]
 pub fn origins(view: &NodeView, plan: &NodePlan) -> Vec<SettingOrigin> {
     let mut node = view.clone();
     for step in &plan.steps {

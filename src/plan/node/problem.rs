@@ -93,7 +93,6 @@ pub enum NodeProblem {
 
 impl NodeProblem {
     /// Whether the node cannot be initialised as long as this holds.
-    #[must_use]
     pub const fn blocks(&self) -> bool {
         match self {
             Self::LabelValue { .. } => false,
@@ -103,7 +102,6 @@ impl NodeProblem {
     }
 
     /// What other nodes can lack in the same way; `None` if it is about this one alone.
-    #[must_use]
     pub fn cause(&self) -> Option<String> {
         match self {
             Self::CheckUnknown { cause, .. } => cause.clone(),

@@ -63,20 +63,17 @@ pub struct MissingInstance {
 
 impl MissingInstance {
     /// Whether the absence is proven, and the cluster does not call the kubelet silent.
-    #[must_use]
     pub fn may_report(&self) -> bool {
         let ready = self.node.ready.as_ref();
         self.absence == Absence::Proven && ready.is_some_and(|ready| ready.status != ConditionStatus::Unknown)
     }
 
     /// Whether it is certain that nothing serves under the id of the instance any more.
-    #[must_use]
     pub const fn serves_no_longer(&self) -> bool {
         self.successor.is_some() || self.is_lost
     }
 
     /// What is said of a node that stays, and why it does.
-    #[must_use]
     pub fn told(&self, why: &str) -> String {
         let (Self { id, successor, .. }, name) = (self, &self.node.name);
         let now = successor.as_ref().map(|other| format!(", and instance {other} has the address of the node now"));
@@ -98,7 +95,6 @@ impl MissingInstance {
 /// For how long the cluster has called a kubelet silent; `None` if it does not, or the kubelet never reported. The cluster writes
 /// `Unknown` when neither a heartbeat nor a renewal of the lease has come for its own grace period; `True` and `False` are what a
 /// kubelet said.
-#[must_use]
 pub fn silent_for(view: &NodeView, now: Timestamp) -> Option<Duration> {
     let unknown = view.ready.as_ref().filter(|ready| ready.status == ConditionStatus::Unknown)?;
     Some(unknown.since.and_then(|since| Duration::try_from(now.duration_since(since)).ok()).unwrap_or_default())
@@ -204,7 +200,6 @@ impl RemovalLedger {
 
     /// Whether a controller has described the node's instance, and no proof has shown it for as long as a kubelet must be silent
     /// for a removal: a list that lies for a while takes no node that serves out of load balancers.
-    #[must_use]
     pub fn is_lost(&self, node: &NodeView, elapsed: Duration, rules: &RemovalRules) -> bool {
         let missing = self.missing.get(&node.uid).filter(|_| is_described(node));
         missing.is_some_and(|missing| elapsed.saturating_sub(missing.since) >= rules.grace)

@@ -67,13 +67,11 @@ pub struct NodePlan {
 
 impl NodePlan {
     /// A plan that only says what is wrong.
-    #[must_use]
     pub fn refused(view: &NodeView, problem: NodeProblem) -> Self {
         Self { node: view.name.clone(), steps: Vec::new(), problems: vec![problem] }
     }
 
     /// The plan as people read it.
-    #[must_use]
     pub fn lines(&self) -> Vec<PlanLine> {
         let problems = self.problems.iter().map(|it| PlanLine::new("node", &self.node, LineKind::Problem, it));
         let steps = self.steps.iter().map(|step| PlanLine::new("node", &self.node, LineKind::Step, step));

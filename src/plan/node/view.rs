@@ -8,26 +8,22 @@ pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized"
 pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 
 /// Whether a node that is being initialised must be told that it has no route yet.
-#[must_use]
 pub fn awaits_route(view: &NodeView) -> bool {
     let undecided = |condition: &Condition| condition.status == ConditionStatus::Unknown;
     !view.pod_cidrs.is_empty() && view.network_unavailable.as_ref().is_none_or(undecided)
 }
 
 /// Whether a node has a taint with this key, whatever its value and effect.
-#[must_use]
 pub fn has_taint(view: &NodeView, key: &str) -> bool {
     view.taints.iter().any(|taint| taint.key == key)
 }
 
 /// Whether the node's `Ready` condition says `True`.
-#[must_use]
 pub fn is_ready(view: &NodeView) -> bool {
     view.ready.as_ref().is_some_and(|ready| ready.status == ConditionStatus::True)
 }
 
 /// Whether the node waits to be initialised.
-#[must_use]
 pub fn is_uninitialized(view: &NodeView) -> bool {
     has_taint(view, UNINITIALIZED)
 }

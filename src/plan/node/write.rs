@@ -65,7 +65,6 @@ impl<'a> NodeWrite<'a> {
 
     /// Whether it may only be made to the very node that it was decided on. Addresses and labels alone are right whatever
     /// else changed.
-    #[must_use]
     pub const fn depends(&self) -> bool {
         !matches!(self.steps, [NodeStep::SetAddresses(_) | NodeStep::SetMetadata { provider_id: None, .. }])
     }
@@ -98,7 +97,6 @@ impl<'a> NodeWrite<'a> {
 }
 
 /// The taints that a node has after these steps, or `None` if they change nothing (any more).
-#[must_use]
 pub fn taints_after(view: &NodeView, steps: &[NodeStep]) -> Option<Vec<Taint>> {
     let mut taints = view.taints.clone();
     for step in steps {

@@ -40,7 +40,6 @@ pub struct WantedRecords {
 
 impl WantedRecords {
     /// Whether the records of an object stay as they are.
-    #[must_use]
     pub fn is_unknown(&self, owner: &ObjectKey) -> bool {
         self.unknown.contains(owner) || self.unknown_nodes && owner.namespace.is_empty()
     }
@@ -61,7 +60,6 @@ impl WantedRecords {
 }
 
 /// The records of all Services and nodes. `endpoints` gives those of headless Services, `None` if nothing is known of them.
-#[must_use]
 pub fn desire<'a>(
     services: impl IntoIterator<Item = &'a ServiceView>,
     endpoints: impl Fn(&ObjectKey) -> Option<Arc<EndpointsView>>,

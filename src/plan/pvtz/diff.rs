@@ -51,7 +51,6 @@ pub enum RecordStep {
 
 impl RecordStep {
     /// What the record says then, or said.
-    #[must_use]
     pub const fn content(&self) -> &RecordContent {
         match self {
             Self::Add(content) | Self::Update { after: content, .. } | Self::Delete { content, .. } => content,
@@ -59,7 +58,6 @@ impl RecordStep {
     }
 
     /// The Service or node that it is for, which may not exist any more.
-    #[must_use]
     pub fn owner(&self) -> ObjectKey {
         self.content().owner()
     }
@@ -96,13 +94,11 @@ pub struct RecordPlan {
 
 impl RecordPlan {
     /// Whether nothing is to be written, now or later.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.withheld.is_empty()
     }
 
     /// What people read of it.
-    #[must_use]
     pub fn lines(&self) -> Vec<PlanLine> {
         let withheld = self.withheld.iter().map(|step| {
             let line = step.line();
@@ -124,7 +120,6 @@ struct RecordsOfName<'a> {
 }
 
 /// Compares. `sighted` is of earlier comparisons, and `now` the time since some moment before them.
-#[must_use]
 pub fn diff(
     wanted: &WantedRecords,
     observed: &[ZoneRecord],

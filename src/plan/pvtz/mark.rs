@@ -12,7 +12,6 @@ const OFFICIAL: &str = "record.managed.by.ack.ccm";
 const PREFIX: &str = "alicloud-ccm,";
 
 /// The remark of the records of a cluster. `uid` is that of its namespace `kube-system`, which must be known.
-#[must_use]
 pub fn remark(cluster_id: &str, uid: &str) -> String {
     let hash = digest::hex(format!("{cluster_id}\n{uid}").as_bytes());
     let shown: String = cluster_id.chars().take(SHOWN).collect();
@@ -20,7 +19,6 @@ pub fn remark(cluster_id: &str, uid: &str) -> String {
 }
 
 /// Who wrote a record with a remark that is not ours, for people.
-#[must_use]
 pub fn writer(remark: &str) -> &'static str {
     if remark.contains(OFFICIAL) {
         "the official controller"

@@ -30,7 +30,6 @@ impl fmt::Display for OrphanedRecord {
 }
 
 /// Those of `records` whose object does not exist.
-#[must_use]
 pub fn orphaned(
     records: &[ZoneRecord],
     rules: &RecordRules,

@@ -36,7 +36,6 @@ const CLEARED: ConditionContent = ConditionContent {
 ///
 /// A status that is right is not written again. What a network plug-in says of itself (`CalicoIsUp`, `FlannelIsDown`) is
 /// left to the plug-in.
-#[must_use]
 pub fn due(current: Option<&Condition>, routed: bool) -> Option<ConditionContent> {
     let wanted = if routed { AVAILABLE } else { UNAVAILABLE };
     let Some(current) = current else { return Some(wanted) };
@@ -47,7 +46,6 @@ pub fn due(current: Option<&Condition>, routed: bool) -> Option<ConditionContent
 
 /// What to write to a node when routes are switched off: exactly the conditions that a route controller set to `True`
 /// become `False`, as no other program would ever clear them.
-#[must_use]
 pub fn clear(current: Option<&Condition>) -> Option<ConditionContent> {
     let stale = |condition: &Condition| {
         condition.status == ConditionStatus::True && ROUTE_REASONS.contains(&condition.reason.as_str())

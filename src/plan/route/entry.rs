@@ -21,7 +21,6 @@ pub struct RouteEntry {
 
 impl RouteEntry {
     /// The instance that it leads to, if to exactly one and nothing else.
-    #[must_use]
     pub fn instance(&self) -> Option<&str> {
         match self.next_hops.as_slice() {
             [(kind, id)] if kind.eq_ignore_ascii_case("instance") => Some(id),
@@ -30,13 +29,11 @@ impl RouteEntry {
     }
 
     /// Whether the cloud is not changing it: only such entries can be removed.
-    #[must_use]
     pub fn is_settled(&self) -> bool {
         matches!(self.status.as_str(), "Available" | "Created")
     }
 
     /// Where it leads, for people.
-    #[must_use]
     pub fn next_hops_text(&self) -> String {
         self.next_hops.iter().map(|(kind, id)| format!("{kind} {id}")).collect::<Vec<_>>().join(", ")
     }

@@ -11,7 +11,6 @@ const NAME: usize = 128;
 const DESCRIPTION: usize = 256;
 
 /// The name of an entry: `k8s-<cluster>-<node>`, with what is not allowed replaced, cut to the longest allowed.
-#[must_use]
 pub fn name(cluster_id: &str, node: &str) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
     format!("k8s-{cluster_id}-{node}").chars().map(legal).take(NAME).collect()
@@ -19,7 +18,6 @@ pub fn name(cluster_id: &str, node: &str) -> String {
 
 /// The description of an entry: the mark of this cluster, and the node it was created for. A name that does not fit is cut
 /// and followed by a hash of the whole, so that names with the same beginning differ.
-#[must_use]
 pub fn description(cluster: &RouteCluster, node: &str) -> String {
     let RouteCluster { id, uid } = cluster;
     let uid = if uid.is_empty() { String::new() } else { format!("{UID}{uid} ") };
@@ -34,7 +32,6 @@ pub fn description(cluster: &RouteCluster, node: &str) -> String {
 }
 
 /// What the description of an entry says that was created for a cluster with this id; `None` for all others.
-#[must_use]
 pub fn parse<'a>(cluster_id: &str, description: &'a str) -> Option<RouteMark<'a>> {
     let rest = description.strip_prefix(&prefix(cluster_id))?;
     let (uid, rest) = match rest.strip_prefix(UID) {
@@ -89,7 +86,6 @@ pub enum MarkedNode<'a> {
 
 impl<'a> MarkedNode<'a> {
     /// Whether it certainly is this node.
-    #[must_use]
     pub fn is(&self, node: &str) -> bool {
         match self {
             Self::Whole(name) => *name == node,
@@ -99,13 +95,11 @@ impl<'a> MarkedNode<'a> {
     }
 
     /// Whether it can be this node.
-    #[must_use]
     pub fn may_be(&self, node: &str) -> bool {
         self.is(node) || matches!(self, Self::Cut(start) if node.starts_with(start))
     }
 
     /// As much of the name as is known, for people.
-    #[must_use]
     pub const fn name(&self) -> &'a str {
         match self {
             Self::Whole(name) | Self::Hashed { start: name, .. } | Self::Cut(name) => name,
@@ -121,7 +115,6 @@ fn hash(node: &str) -> String {
 }
 
 /// Whether an entry is marked by this program, for whichever cluster.
-#[must_use]
 pub fn is_marked(description: &str) -> bool {
     description.starts_with(MARK)
 }

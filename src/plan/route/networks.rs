@@ -9,7 +9,6 @@ use serde_json::Value;
 pub type NetworkJudge = fn(&Value) -> Option<String>;
 
 /// By the ConfigMap of Flannel.
-#[must_use]
 pub fn flannel(config_map: &Value) -> Option<String> {
     let network: Value = serde_json::from_str(config_map["data"]["net-conf.json"].as_str()?).ok()?;
     match network["Backend"]["Type"].as_str()?.to_lowercase().as_str() {
@@ -21,7 +20,6 @@ pub fn flannel(config_map: &Value) -> Option<String> {
 }
 
 /// By the ConfigMap of Cilium.
-#[must_use]
 pub fn cilium(config_map: &Value) -> Option<String> {
     let value = |key: &str| config_map["data"][key].as_str().unwrap_or_default();
     if matches!(value("ipam"), "eni" | "alibabacloud") {
@@ -32,7 +30,6 @@ pub fn cilium(config_map: &Value) -> Option<String> {
 }
 
 /// By the DaemonSet of Calico.
-#[must_use]
 pub fn calico(daemon_set: &Value) -> Option<String> {
     let containers = daemon_set["spec"]["template"]["spec"]["containers"].as_array()?;
     let mut variables = containers.iter().flat_map(|container| container["env"].as_array().into_iter().flatten());
@@ -42,7 +39,6 @@ pub fn calico(daemon_set: &Value) -> Option<String> {
 }
 
 /// By the ConfigMap of Calico.
-#[must_use]
 pub fn calico_config(config_map: &Value) -> Option<String> {
     calico_backend(config_map["data"]["calico_backend"].as_str()?)
 }
@@ -52,21 +48,18 @@ fn calico_backend(backend: &str) -> Option<String> {
 }
 
 /// By the DaemonSet of OVN, which is there only with it.
-#[must_use]
 pub fn ovn(_: &Value) -> Option<String> {
     Some("OVN-Kubernetes encapsulates packets".to_owned())
 }
 
 /// By the DaemonSet of Kube-OVN, whose subnets span nodes, so that the pod CIDR of a node means nothing to it:
 /// <https://kubeovn.github.io/docs/stable/en/guide/subnet>.
-#[must_use]
 pub fn kube_ovn(_: &Value) -> Option<String> {
     Some("Kube-OVN has subnets of its own that span nodes".to_owned())
 }
 
 /// By the DaemonSet of Terway. Its older mode `VPC`, which is the default, does need routes:
 /// <https://github.com/AliyunContainerService/terway/issues/32>.
-#[must_use]
 pub fn terway(daemon_set: &Value) -> Option<String> {
     let containers = daemon_set["spec"]["template"]["spec"]["containers"].as_array()?.iter();
     let lists = containers.flat_map(|container| [&container["command"], &container["args"]]);
@@ -78,7 +71,6 @@ pub fn terway(daemon_set: &Value) -> Option<String> {
 }
 
 /// By the network configuration of OpenShift 4.
-#[must_use]
 pub fn openshift(network: &Value) -> Option<String> {
     let kind = network["status"]["networkType"].as_str().or(network["spec"]["networkType"].as_str())?;
     let encapsulates = matches!(kind, "OVNKubernetes" | "OpenShiftSDN");
@@ -86,7 +78,6 @@ pub fn openshift(network: &Value) -> Option<String> {
 }
 
 /// By the cluster network of OpenShift 3.11.
-#[must_use]
 pub fn openshift_3(network: &Value) -> Option<String> {
     let plugin = network["pluginName"].as_str()?;
     plugin.starts_with("redhat/openshift-ovs").then(|| format!("OpenShift SDN ({plugin}) encapsulates packets"))

@@ -6,7 +6,6 @@ use crate::plan::setting::{SettingOrigin, SettingSource};
 use SettingSource::{Configuration, OnlyTable, Spec};
 
 /// The parts of the entries that the node should have; `is_stated` says that the configuration lists the tables.
-#[must_use]
 pub fn origins(node: &RouteNode, tables: &[TableEntries], is_stated: bool) -> Vec<SettingOrigin> {
     let table = |TableEntries { id, .. }: &TableEntries| {
         let source = if is_stated { Configuration("route.table_ids") } else { OnlyTable };

@@ -36,7 +36,6 @@ impl fmt::Display for OrphanedRoute {
 
 /// Entries marked with the id of this cluster whose node is not there and that no other node needs; and those of another cluster
 /// with the same id.
-#[must_use]
 pub fn unclaimed_routes(
     tables: &[TableEntries],
     nodes: &[Arc<NodeView>],

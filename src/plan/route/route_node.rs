@@ -29,7 +29,6 @@ pub struct RouteNode {
 
 impl RouteNode {
     /// Reduces a node. Nodes that are excluded, being deleted or of unknown readiness keep their entries and get no new ones.
-    #[must_use]
     pub fn of(view: &NodeView) -> Self {
         let ours = matches!(classify(view), NodeClass::Ecs(_)) && !view.deleting;
         let silent = view.ready.as_ref().is_some_and(|ready| ready.status == ConditionStatus::Unknown);

@@ -53,7 +53,6 @@ pub enum DeleteReason {
 
 impl DeleteReason {
     /// Whether an entry is removed that is not provably ours.
-    #[must_use]
     pub const fn is_takeover(self) -> bool {
         matches!(self, Self::LeadsToOtherNode | Self::InstanceGone)
     }
@@ -89,7 +88,6 @@ impl fmt::Display for RouteStep {
 
 impl RouteStep {
     /// The node that the step is about.
-    #[must_use]
     pub fn node(&self) -> &str {
         match self {
             Self::Delete { node, .. } | Self::Create { node, .. } | Self::SetCondition { node, .. } => node,
@@ -97,19 +95,16 @@ impl RouteStep {
     }
 
     /// Whether an entry is taken away.
-    #[must_use]
     pub const fn deletes(&self) -> bool {
         matches!(self, Self::Delete { .. })
     }
 
     /// Whether an entry is created.
-    #[must_use]
     pub const fn creates(&self) -> bool {
         matches!(self, Self::Create { .. })
     }
 
     /// The entry that is created or removed.
-    #[must_use]
     pub const fn item(&self) -> Option<&RouteItem> {
         match self {
             Self::Delete { item, .. } | Self::Create { item, .. } => Some(item),
@@ -195,19 +190,16 @@ pub enum RouteProblem {
 
 impl RouteProblem {
     /// Whether the node has no route because of it.
-    #[must_use]
     pub const fn blocks(&self) -> bool {
         !matches!(self, Self::Overlap { .. })
     }
 
     /// Whether an entry is in the way that the user can remove.
-    #[must_use]
     pub const fn is_about_an_entry(&self) -> bool {
         matches!(self, Self::Conflict { .. } | Self::Overlap { .. })
     }
 
     /// What other nodes can lack a route for, too; `None` if it is about this one alone.
-    #[must_use]
     pub fn cause(&self) -> Option<String> {
         match self {
             Self::Full { table, .. } => Some(full(table)),
@@ -218,7 +210,6 @@ impl RouteProblem {
 }
 
 /// What nodes share whose routes have no room in a table.
-#[must_use]
 pub fn full(table: &str) -> String {
     format!("route table {table} is full")
 }
@@ -261,7 +252,6 @@ pub struct RoutePlan {
 
 impl RoutePlan {
     /// The plan as people read it.
-    #[must_use]
     pub fn lines(&self) -> Vec<PlanLine> {
         let line = |node: &str, kind, text: String| PlanLine::new("route", &node, kind, &text);
         let withheld = |node, why: String| line(node, LineKind::Note, format!("withheld: {why}"));

@@ -49,7 +49,6 @@ impl RouteTableCache {
 
     /// The tables as last read, with what was created since; `None` if they must be read, because that was too long ago, or
     /// because it is time to see what came of what was created.
-    #[must_use]
     pub fn get(&self, now: Duration) -> Option<Arc<[TableEntries]>> {
         let (tables, _) = self.read.as_ref().filter(|(_, at)| now.saturating_sub(*at) < USED_FOR)?;
         self.unlisted.iter().all(|new| new.wait(now).is_some()).then(|| tables.clone())
@@ -57,7 +56,6 @@ impl RouteTableCache {
 
     /// Whether a plan that was made from [cached](Self::get) tables may be executed: it creates entries, and nothing else.
     /// What is pending is what was just created, which is read soon.
-    #[must_use]
     pub fn suffices(&self, plan: &RoutePlan) -> bool {
         let RoutePlan { steps, problems, pending, unconfirmed, over_limit, withheld, unasked, other_clusters: _ } =
             plan;
@@ -78,7 +76,6 @@ impl RouteTableCache {
     }
 
     /// Nodes with new entries, and how long until these are read.
-    #[must_use]
     pub fn waits(&self, now: Duration) -> BTreeMap<&str, Duration> {
         // What was created first is due first, and the rest is read with it.
         self.unlisted.iter().rev().filter_map(|new| Some((new.node.as_str(), new.wait(now)?))).collect()

@@ -16,7 +16,6 @@ const CLIENT: u8 = 3;
 const ERROR: u8 = 2;
 
 /// The body of a request with these spans. `now` is the same moment on both clocks.
-#[must_use]
 pub fn request(resource: &Attributes, spans: &[EndedSpan], now: (Instant, Timestamp)) -> Vec<u8> {
     let spans: Vec<_> = spans.iter().map(|span| of_span(span, now)).collect();
     let scope = json!({ "name": SERVICE_NAME, "version": env!("CARGO_PKG_VERSION") });
@@ -28,7 +27,6 @@ pub fn request(resource: &Attributes, spans: &[EndedSpan], now: (Instant, Timest
 }
 
 /// How many spans of a request the collector refused although it took the request.
-#[must_use]
 pub fn refused(answer: &[u8]) -> u64 {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     let count = &answer["partialSuccess"]["rejectedSpans"];

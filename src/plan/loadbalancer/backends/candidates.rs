@@ -88,7 +88,6 @@ pub struct ChangedCandidates {
 
 impl Candidates {
     /// All nodes under these rules.
-    #[must_use]
     pub fn new(rules: NodeRules, nodes: &[Arc<NodeView>]) -> Self {
         let known =
             nodes.iter().filter_map(|node| Some((node.name.as_str().into(), Candidate::of(node, &rules)?.into())));
