@@ -16,7 +16,6 @@ pub(crate) mod features;
 pub mod gates;
 pub mod goal;
 pub(crate) mod group_diff;
-pub mod group_operation;
 pub mod groups;
 pub mod handling;
 pub(crate) mod ineffective;

@@ -18,9 +18,8 @@ use crate::alibaba::actions::DELETE_SECURITY_GROUP;
 use crate::alibaba::{Fault, FaultKind, Priority, Purpose, Rest};
 use crate::fence::{Fence, NotLeading, WRITE_TIME};
 use crate::plan::loadbalancer::cloud::{Answer, CloudModel, Observed};
-use crate::plan::loadbalancer::group_operation::{RefusedBackends, Room};
 use crate::plan::loadbalancer::model::Backend;
-use crate::plan::loadbalancer::operation::{Operation, OperationModel};
+use crate::plan::loadbalancer::operation::{Operation, OperationModel, RefusedBackends};
 use crate::plan::loadbalancer::steps::{Step, Target};
 use crate::telemetry::activity;
 
@@ -298,7 +297,7 @@ impl<'a, M: OperationModel> StepQueue<'a, M> {
     }
 
     fn done(&mut self, step: &Step<M>) {
-        self.made_room |= step.operation.room() == Room::Makes;
+        self.made_room |= step.operation.makes_room();
     }
 
     /// Decides what a refused step means for the rest. A group that is bare is best served by any one backend, soon.
@@ -321,8 +320,8 @@ impl<'a, M: OperationModel> StepQueue<'a, M> {
             halves.into_iter().rev().for_each(|half| self.steps.push_front(part(half)));
             return Refused::Retried;
         }
-        if kind == FaultKind::Quota && step.operation.room() == Room::Takes {
-            let room_to_come = self.made_room || self.steps.iter().any(|step| step.operation.room() == Room::Makes);
+        if kind == FaultKind::Quota && step.operation.takes_room() {
+            let room_to_come = self.made_room || self.steps.iter().any(|step| step.operation.makes_room());
             if room_to_come && !self.without_room.contains(&step) {
                 self.without_room.push(step);
                 return Refused::Retried;
@@ -455,7 +454,6 @@ fn no_room(step: &Step<impl OperationModel>) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::loadbalancer::group_operation::GroupOperation;
     use crate::plan::loadbalancer::model::{Backend, BackendKey, BackendKind, GroupRef, ListenerRef};
     use crate::plan::nlb::desired::NlbModel;
     use crate::plan::nlb::model::GroupFields;
@@ -469,7 +467,7 @@ mod tests {
     }
 
     fn deletion(id: &str) -> Write {
-        Write::Group(GroupOperation::DeleteGroup { id: id.to_owned(), name: id.to_owned() })
+        Write::DeleteGroup { id: id.to_owned(), name: id.to_owned() }
     }
 
     #[test]
@@ -483,10 +481,10 @@ mod tests {
             port: 80,
         };
         let backend = |server| Backend { key: key(server), weight: 1, description: "".into() };
-        let backends = |operation: GroupOperation| step(Write::Group(operation), &target, &[&target]);
-        let add = GroupOperation::AddBackends { group: group.clone(), backends: vec![backend("a"), backend("b")] };
-        let remove = GroupOperation::RemoveBackends { group: group.clone(), backends: vec![key("c")] };
-        let set = GroupOperation::SetBackends { group: group.clone(), backends: vec![backend("d")] };
+        let backends = |operation: Write| step(operation, &target, &[&target]);
+        let add = Write::AddBackends { group: group.clone(), backends: vec![backend("a"), backend("b")] };
+        let remove = Write::RemoveBackends { group: group.clone(), backends: vec![key("c")] };
+        let set = Write::SetBackends { group: group.clone(), backends: vec![backend("d")] };
         let fields = GroupFields::new();
         let attributes = step(Own::SetGroup { group: group.clone(), fields }, &target, &[]);
         let listener = Target::Listener(ListenerRef { port: 80, protocol: "TCP" });

@@ -18,9 +18,8 @@ use tokio::time::Instant;
 
 use crate::alibaba::Fault;
 use crate::controllers::Backoff;
-use crate::plan::loadbalancer::group_operation::RefusedBackends;
 use crate::plan::loadbalancer::model::{Backend, BackendKey, DesiredGroup, GroupRef, ObservedGroup};
-use crate::plan::loadbalancer::operation::{Operation, OperationModel};
+use crate::plan::loadbalancer::operation::{Operation, OperationModel, RefusedBackends};
 use crate::plan::loadbalancer::steps::{Plan, Step, Target};
 use crate::telemetry::alarms::named;
 
@@ -243,7 +242,6 @@ mod tests {
     use crate::alibaba::FaultKind;
     use crate::plan::clb::desired::ClbModel;
     use crate::plan::clb::operation::{Operation as Write, Own, Plan};
-    use crate::plan::loadbalancer::group_operation::GroupOperation;
     use crate::plan::loadbalancer::steps;
     use crate::plan::nlb::operation::Operation as NlbWrite;
 
@@ -260,8 +258,8 @@ mod tests {
     fn tried(refusals: &mut Refusals, servers: &[&str], suspects: &[&str], budget: usize) -> Vec<Vec<String>> {
         let mut plan = Plan::default();
         let (group, backends) = (GroupRef::Named("g".to_owned()), servers.iter().copied().map(backend).collect());
-        let operation = GroupOperation::AddBackends { group: group.clone(), backends };
-        plan.step(Write::Group(operation), Target::Group(group.clone()), [], "");
+        let operation = Write::AddBackends { group: group.clone(), backends };
+        plan.step(operation, Target::Group(group.clone()), [], "");
         let suspects = suspects.iter().copied().map(Arc::from).collect();
         refusals.sort_out(&mut plan, &suspects, &[Target::Group(group)].into(), budget);
         let names =
@@ -315,11 +313,11 @@ mod tests {
         refusals.note(vec![refused(&["a"])]);
         let mut plan = steps::Plan::default();
         let group = GroupRef::Named("g".to_owned());
-        let add = GroupOperation::AddBackends { group: group.clone(), backends: vec![backend("a")] };
-        let remove = GroupOperation::RemoveBackends { group: group.clone(), backends: vec![backend("old").key] };
+        let add = NlbWrite::AddBackends { group: group.clone(), backends: vec![backend("a")] };
+        let remove = NlbWrite::RemoveBackends { group: group.clone(), backends: vec![backend("old").key] };
         let target = Target::Group(group);
-        plan.step(NlbWrite::Group(add), target.clone(), [], "");
-        plan.step(NlbWrite::Group(remove), target.clone(), [], "");
+        plan.step(add, target.clone(), [], "");
+        plan.step(remove, target.clone(), [], "");
         let mut others_serve = plan.clone();
         refusals.sort_out(&mut plan, &BTreeSet::new(), &BTreeSet::new(), 9);
         assert_eq!(plan.steps, [], "the old one serves until the new one does");
@@ -349,8 +347,8 @@ mod tests {
             let mut plan = Plan::default();
             plan.step(Own::CreateGroup { name: "g".to_owned(), backends: first }, Target::Group(group.clone()), [], "");
             if !rest.is_empty() {
-                let more = GroupOperation::AddBackends { group: group.clone(), backends: rest };
-                plan.step(Write::Group(more), Target::Group(group.clone()), [], "");
+                let more = Write::AddBackends { group: group.clone(), backends: rest };
+                plan.step(more, Target::Group(group.clone()), [], "");
             }
             Refusals::default().sort_out(&mut plan, &suspects, &BTreeSet::new(), 0);
             plan.steps.iter().map(|step| step.operation.to_string()).collect::<Vec<_>>()

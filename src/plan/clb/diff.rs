@@ -99,7 +99,7 @@ impl GroupModel for ClbModel {
         let operation = Own::CreateGroup { name: wanted.group.to_string(), backends: first.to_vec() };
         let target = Target::Group(wanted.group.clone());
         plan.step(operation, target.clone(), [], wanted.source.clone());
-        for operation in planner.additions(&wanted.group, rest) {
+        for operation in planner.additions::<ClbModel>(&wanted.group, rest) {
             plan.step(operation, target.clone(), [target.clone()], &wanted.source);
         }
     }

@@ -9,10 +9,9 @@ use super::desired::ClbModel;
 use super::model::{CreateAccessList, CreateInstance, InstanceField, InstanceFields, ListenerField, ListenerKey};
 use super::observed::ObservedDomainExtension;
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
-use crate::plan::loadbalancer::group_operation::Backends;
 use crate::plan::loadbalancer::model::Backend;
 use crate::plan::loadbalancer::operation::{
-    self, CreationModel, OperationModel, OwnOperation, Part, WriteEffect, list,
+    self, Backends, CreationModel, OperationModel, OwnOperation, Part, WriteEffect, list,
 };
 use crate::plan::loadbalancer::steps;
 

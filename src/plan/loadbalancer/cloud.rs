@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use litemap::LiteMap;
 
-use super::group_operation::GroupOperation;
 use super::model::{GroupRef, ObservedGroup};
 use super::operation::{ListenerFields, Operation, OperationModel};
 use super::orphans::TaggedInstance;
@@ -211,11 +210,12 @@ impl<M: CloudModel> Observed<M> {
             Operation::Untag { keys } => {
                 self.instance.iter_mut().for_each(|it| it.tags_mut().retain(|key, _| !keys.contains(key)));
             }
-            Operation::Group(GroupOperation::DeleteGroup { id, .. }) => drop(self.groups.remove(id)),
-            Operation::Group(operation) => {
-                let id = operation.backends_of().and_then(id_of);
-                if let Some(found) = id.and_then(|id| self.groups.get_mut(&id)) {
-                    operation.apply(found);
+            Operation::DeleteGroup { id, .. } => drop(self.groups.remove(id)),
+            Operation::AddBackends { group, .. }
+            | Operation::RemoveBackends { group, .. }
+            | Operation::SetBackends { group, .. } => {
+                if let Some(found) = id_of(group).and_then(|id| self.groups.get_mut(&id)) {
+                    operation.change_members(found);
                 }
             }
             Operation::CreateListener { listener, description, group, fields } => {

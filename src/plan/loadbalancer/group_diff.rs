@@ -267,7 +267,7 @@ fn release_freed<M: ProductModel>(desired: &Desired<M>, observed: &Observed<M>, 
             continue;
         }
         let group = GroupRef::Id(id.clone());
-        for operation in planner(desired).removals(&group, &keys) {
+        for operation in planner(desired).removals::<M>(&group, &keys) {
             plan.step(operation, Target::Group(group.clone()), [], *reason);
         }
     }

@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::group_operation::GroupOperation;
 use super::model::{Backend, BackendKey, DesiredGroup, GroupMembers, GroupRef, ObservedGroup};
-use super::operation::OperationModel;
+use super::operation::{Operation, OperationModel};
 use super::ownership::Owner;
 use super::problem::ServiceProblem;
 use super::steps::{Plan, Target};
@@ -41,12 +40,12 @@ pub(crate) struct BackendPlanner<'a> {
 
 impl BackendPlanner<'_> {
     /// Adds, then removes, then changes, so that the group never runs dry.
-    pub(crate) fn change(
+    pub(crate) fn change<M: OperationModel>(
         self,
         wanted: &DesiredGroup,
         group: &GroupRef,
         remote: &GroupMembers,
-        plan: &mut Plan<impl OperationModel>,
+        plan: &mut Plan<M>,
     ) {
         if remote.are_known_as(&wanted.backends) {
             return;
@@ -60,7 +59,7 @@ impl BackendPlanner<'_> {
             remote.know_as(&wanted.backends);
         }
         let add: Vec<Backend> = missing.into_iter().cloned().collect();
-        for operation in self.additions(group, &add) {
+        for operation in self.additions::<M>(group, &add) {
             plan.step(operation, target.clone(), [], &wanted.source);
         }
         let is_ours = |backend: &Backend| owner.owns_backend(&backend.description);
@@ -82,7 +81,7 @@ impl BackendPlanner<'_> {
                 "backends stay in {group} whose nodes were seen unready only once, or whose interfaces are not known"
             ));
         }
-        for operation in self.removals(group, &stale) {
+        for operation in self.removals::<M>(group, &stale) {
             let reason = format!("{}: no longer a backend", wanted.source);
             plan.step(operation, target.clone(), [target.clone()], reason);
         }
@@ -97,21 +96,21 @@ impl BackendPlanner<'_> {
         for batch in changed.chunks(self.batch_size) {
             let reason = format!("{}: {}", wanted.source, found(batch));
             let backends = batch.iter().map(|(backend, _)| backend.clone()).collect();
-            let operation = GroupOperation::SetBackends { group: group.clone(), backends };
+            let operation = Operation::<M>::SetBackends { group: group.clone(), backends };
             plan.step(operation, target.clone(), [target.clone()], reason);
         }
     }
 
     /// Additions in batches.
-    pub(crate) fn additions(self, group: &GroupRef, backends: &[Backend]) -> Vec<GroupOperation> {
+    pub(crate) fn additions<M: OperationModel>(self, group: &GroupRef, backends: &[Backend]) -> Vec<Operation<M>> {
         let batches = backends.chunks(self.batch_size);
-        batches.map(|batch| GroupOperation::AddBackends { group: group.clone(), backends: batch.to_vec() }).collect()
+        batches.map(|batch| Operation::AddBackends { group: group.clone(), backends: batch.to_vec() }).collect()
     }
 
     /// Removals in batches.
-    pub(crate) fn removals(self, group: &GroupRef, backends: &[BackendKey]) -> Vec<GroupOperation> {
+    pub(crate) fn removals<M: OperationModel>(self, group: &GroupRef, backends: &[BackendKey]) -> Vec<Operation<M>> {
         let batches = backends.chunks(self.batch_size);
-        batches.map(|batch| GroupOperation::RemoveBackends { group: group.clone(), backends: batch.to_vec() }).collect()
+        batches.map(|batch| Operation::RemoveBackends { group: group.clone(), backends: batch.to_vec() }).collect()
     }
 
     /// Of a group that nothing wants any more: deletes it if it is ours alone, and otherwise takes our backends out of it.
@@ -146,7 +145,7 @@ impl BackendPlanner<'_> {
         }
         let keys: Vec<_> = ours.into_iter().map(|backend| backend.key.clone()).collect();
         let group = GroupRef::Id(id.to_owned());
-        for operation in self.removals(&group, &keys) {
+        for operation in self.removals::<M>(&group, &keys) {
             let target = Target::Group(group.clone());
             plan.step(operation, target, needs.clone(), "our backends, no longer wanted here");
         }
@@ -185,7 +184,7 @@ fn delete<M: OperationModel>(
 ) {
     match kept {
         None => {
-            let operation = GroupOperation::DeleteGroup { id: id.to_owned(), name: name.to_owned() };
+            let operation = Operation::<M>::DeleteGroup { id: id.to_owned(), name: name.to_owned() };
             plan.step(operation, Target::Group(GroupRef::Id(id.to_owned())), needs, "no longer wanted");
         }
         Some((listener, true)) => plan.note(format!("group {name} is kept: listener {listener} still uses it")),

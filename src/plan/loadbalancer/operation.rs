@@ -1,11 +1,11 @@
 //! What can be done to a load balancer, as data: once, as far as the products do not differ.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug, Display};
+use std::sync::Arc;
 
 use super::features;
-use super::group_operation::{GroupOperation, RefusedBackends, Room};
-use super::model::{Backend, GroupRef};
+use super::model::{Backend, BackendKey, BackendKind, GroupRef, ObservedGroup};
 
 /// What a product brings to its operations.
 pub trait OperationModel: Clone + Debug + Default + Eq {
@@ -50,8 +50,34 @@ pub enum Operation<M: OperationModel> {
         /// Never empty: an empty list would remove all.
         keys: Vec<String>,
     },
-    /// Changes the backends of a server group, or deletes it.
-    Group(GroupOperation),
+    /// Adds backends to a server group that exists, at most one batch.
+    AddBackends {
+        /// To which.
+        group: GroupRef,
+        /// Never empty.
+        backends: Vec<Backend>,
+    },
+    /// Removes backends, at most one batch.
+    RemoveBackends {
+        /// From which.
+        group: GroupRef,
+        /// Never empty.
+        backends: Vec<BackendKey>,
+    },
+    /// Changes weight and description of backends, at most one batch.
+    SetBackends {
+        /// In which.
+        group: GroupRef,
+        /// Never empty.
+        backends: Vec<Backend>,
+    },
+    /// Deletes a server group of ours.
+    DeleteGroup {
+        /// Its id.
+        id: String,
+        /// Its name, for people.
+        name: String,
+    },
     /// Makes a listener.
     CreateListener {
         /// Which.
@@ -167,9 +193,9 @@ impl<M: OperationModel> Operation<M> {
             Self::Create(_) => (Part::Instance, WriteEffect::Makes),
             Self::Tag { .. } => (Part::Instance, WriteEffect::Changes),
             Self::Delete { .. } | Self::Untag { .. } => (Part::Instance, WriteEffect::Destroys),
-            Self::Group(GroupOperation::DeleteGroup { .. }) => (Part::Groups, WriteEffect::Destroys),
-            Self::Group(GroupOperation::RemoveBackends { .. }) => (Part::Backends, WriteEffect::Destroys),
-            Self::Group(_) => (Part::Backends, WriteEffect::Changes),
+            Self::DeleteGroup { .. } => (Part::Groups, WriteEffect::Destroys),
+            Self::RemoveBackends { .. } => (Part::Backends, WriteEffect::Destroys),
+            Self::AddBackends { .. } | Self::SetBackends { .. } => (Part::Backends, WriteEffect::Changes),
             Self::CreateListener { .. } => (Part::Listeners, WriteEffect::Makes),
             Self::SetListener { .. } | Self::StartListener { .. } => (Part::Listeners, WriteEffect::Changes),
             Self::DeleteListener { .. } => (Part::Listeners, WriteEffect::Destroys),
@@ -214,26 +240,34 @@ impl<M: OperationModel> Operation<M> {
     /// The server group whose backends it changes, if it does nothing else.
     pub fn backends_of(&self) -> Option<&GroupRef> {
         match self {
-            Self::Group(operation) => operation.backends_of(),
+            Self::AddBackends { group, .. } | Self::RemoveBackends { group, .. } | Self::SetBackends { group, .. } => {
+                Some(group)
+            }
             _ => None,
         }
     }
 
-    /// What to do when the cloud refuses its backends.
+    /// What to do when the cloud refuses its backends: one of several is to blame.
     pub fn refused_backends(&self) -> RefusedBackends<Self> {
         match self {
-            Self::Group(operation) => match operation.refused_backends() {
-                RefusedBackends::One if M::REPLACES_BACKENDS && operation.room() == Room::Takes => {
-                    RefusedBackends::OneAddition
-                }
-                other => other.map(Self::Group),
-            },
+            Self::AddBackends { backends, .. } if backends.len() < 2 && M::REPLACES_BACKENDS => {
+                RefusedBackends::OneAddition
+            }
+            Self::AddBackends { backends, .. } | Self::SetBackends { backends, .. } if backends.len() < 2 => {
+                RefusedBackends::One
+            }
+            Self::AddBackends { group, backends } => RefusedBackends::TryParts(
+                halved(backends).map(|backends| Self::AddBackends { group: group.clone(), backends }),
+            ),
+            Self::SetBackends { group, backends } => RefusedBackends::TryParts(
+                halved(backends).map(|backends| Self::SetBackends { group: group.clone(), backends }),
+            ),
             // The group itself is rarely refused; its backends are.
             Self::Own(own) => match own.fills() {
                 Some((name, backends)) if !backends.is_empty() => {
                     let (group, backends) = (GroupRef::Named(name.to_owned()), backends.to_vec());
                     let empty = Self::Own(own.filled_with(Vec::new()));
-                    RefusedBackends::TryParts([empty, GroupOperation::AddBackends { group, backends }.into()])
+                    RefusedBackends::TryParts([empty, Self::AddBackends { group, backends }])
                 }
                 _ => RefusedBackends::None,
             },
@@ -244,7 +278,7 @@ impl<M: OperationModel> Operation<M> {
     /// The backends that it puts into a server group.
     pub fn adds(&self) -> &[Backend] {
         match self {
-            Self::Group(operation) => operation.adds(),
+            Self::AddBackends { backends, .. } => backends,
             _ => self.own().and_then(M::Own::fills).map_or(&[], |(_, backends)| backends),
         }
     }
@@ -252,7 +286,9 @@ impl<M: OperationModel> Operation<M> {
     /// The same operation, which puts only these of its backends into the group; `None` if nothing is left of it.
     pub fn adding(&self, backends: Vec<Backend>) -> Option<Self> {
         match self {
-            Self::Group(operation) => operation.adding(backends).map(Self::Group),
+            Self::AddBackends { group, .. } => {
+                (!backends.is_empty()).then(|| Self::AddBackends { group: group.clone(), backends })
+            }
             Self::Own(own) => Some(Self::Own(own.filled_with(backends))),
             other => Some(other.clone()),
         }
@@ -295,19 +331,60 @@ impl<M: OperationModel> Operation<M> {
         self.creation()?.remark(refusal)
     }
 
-    /// Whether it takes room for backends on the load balancer, or makes some.
-    pub fn room(&self) -> Room {
+    /// Whether it takes room for backends on the load balancer: their number is limited.
+    pub fn takes_room(&self) -> bool {
+        matches!(self, Self::AddBackends { .. })
+    }
+
+    /// Whether it makes such room.
+    pub fn makes_room(&self) -> bool {
+        matches!(self, Self::RemoveBackends { .. } | Self::DeleteGroup { .. })
+    }
+
+    /// Moves the backends of a group forward, as the cloud does when the operation succeeds.
+    pub fn change_members(&self, group: &mut ObservedGroup) {
+        let Some(found) = group.backends.as_mut() else { return };
+        let found = Arc::make_mut(found);
         match self {
-            Self::Group(operation) => operation.room(),
-            _ => Room::Neither,
+            Self::AddBackends { backends, .. } => {
+                let new: BTreeSet<&BackendKey> = backends.iter().map(|backend| &backend.key).collect();
+                found.retain(|old| !new.contains(&old.key));
+                found.extend(backends.iter().cloned());
+            }
+            Self::RemoveBackends { backends, .. } => {
+                let gone: BTreeSet<&BackendKey> = backends.iter().collect();
+                found.retain(|old| !gone.contains(&old.key));
+            }
+            Self::SetBackends { backends, .. } => {
+                let new: BTreeMap<&BackendKey, &Backend> = backends.iter().map(|new| (&new.key, new)).collect();
+                for old in found.iter_mut() {
+                    if let Some(new) = new.get(&old.key) {
+                        old.clone_from(new);
+                    }
+                }
+            }
+            _ => {}
         }
     }
 }
 
-impl<M: OperationModel> From<GroupOperation> for Operation<M> {
-    fn from(operation: GroupOperation) -> Self {
-        Self::Group(operation)
-    }
+/// Both halves of several backends.
+fn halved(backends: &[Backend]) -> [Vec<Backend>; 2] {
+    let (left, right) = backends.split_at(backends.len() / 2);
+    [left.to_vec(), right.to_vec()]
+}
+
+/// What to do when the cloud refuses the backends of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RefusedBackends<O> {
+    /// It has none: the operation as a whole is refused.
+    None,
+    /// Exactly this backend is to blame; the others of its group go on.
+    One,
+    /// The same, but nothing is taken out of the group meanwhile: what is to replace it is not there.
+    OneAddition,
+    /// One of several is to blame: the operation goes on in parts.
+    TryParts([O; 2]),
 }
 
 impl<M: OperationModel> Display for Operation<M> {
@@ -322,7 +399,12 @@ impl<M: OperationModel> Display for Operation<M> {
                 write!(f, "tag {}", pairs.join(", "))
             }
             Self::Untag { keys } => write!(f, "untag {}", keys.join(", ")),
-            Self::Group(operation) => Display::fmt(operation, f),
+            Self::AddBackends { group, backends } => write!(f, "add to {group}: {}", Backends(backends)),
+            Self::RemoveBackends { group, backends } => {
+                write!(f, "remove from {group}: {}", list(backends.iter().map(ServerName)))
+            }
+            Self::SetBackends { group, backends } => write!(f, "set in {group}: {}", Backends(backends)),
+            Self::DeleteGroup { id, name } => write!(f, "delete group {name} ({id})"),
             Self::CreateListener { listener, group, fields, .. } => {
                 write!(f, "create listener {listener}{}{}", arrow(group), in_brackets(fields))
             }
@@ -332,6 +414,31 @@ impl<M: OperationModel> Display for Operation<M> {
             Self::DeleteListener { listener } => write!(f, "delete listener {listener}"),
             Self::Own(own) => Display::fmt(own, f),
         }
+    }
+}
+
+/// `instance:port`, `interface(address):port` or `address:port`.
+struct ServerName<'a>(&'a BackendKey);
+
+impl Display for ServerName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BackendKey { kind, server_id, server_ip, port } = self.0;
+        match kind {
+            BackendKind::Ecs | BackendKind::Ip => write!(f, "{server_id}:{port}"),
+            BackendKind::Eni => write!(f, "{server_id}({server_ip}):{port}"),
+        }
+    }
+}
+
+/// Servers with their weights.
+pub(crate) struct Backends<'a>(pub(crate) &'a [Backend]);
+
+impl Display for Backends<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no backends");
+        }
+        f.write_str(&list(self.0.iter().map(|backend| format!("{}*{}", ServerName(&backend.key), backend.weight))))
     }
 }
 

@@ -15,7 +15,6 @@ use super::observed::{
 use super::operation::{Operation, Own, Step};
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::cloud::{Answer, CloudModel};
-use crate::plan::loadbalancer::group_operation::GroupOperation;
 use crate::plan::loadbalancer::model::{GroupRef, ObservedGroup};
 use crate::plan::loadbalancer::operation::Part;
 use crate::plan::loadbalancer::ownership::LABEL_SECURITY_GROUP;
@@ -65,7 +64,7 @@ impl CloudModel for NlbModel {
 
     fn apply(observed: &mut Observed, operation: &Operation, answer: &Answer) {
         match operation {
-            Operation::Group(GroupOperation::DeleteGroup { id, .. }) => drop(observed.parts.group_details.remove(id)),
+            Operation::DeleteGroup { id, .. } => drop(observed.parts.group_details.remove(id)),
             Operation::Own(own) => apply_own(observed, own, answer),
             _ => {}
         }
@@ -80,7 +79,7 @@ impl CloudModel for NlbModel {
                     operation,
                     Operation::Delete { .. }
                         | Operation::DeleteListener { .. }
-                        | Operation::Group(GroupOperation::RemoveBackends { .. })
+                        | Operation::RemoveBackends { .. }
                         | Operation::Own(Own::DeleteFormerListener { .. })
                 ),
                 adds: operation.adds().to_vec(),
@@ -175,8 +174,7 @@ fn target_of(observed: &Observed, operation: &Operation) -> Option<Target> {
     match operation {
         Operation::Own(Own::CreateGroup(wanted)) => group(&GroupRef::Named(wanted.name.clone())),
         Operation::Own(Own::SetGroup { group: changed, .. }) => group(changed),
-        Operation::Group(GroupOperation::DeleteGroup { id, .. }) => Some(Target::Group(GroupRef::Id(id.clone()))),
-        Operation::Group(operation) => operation.backends_of().and_then(group),
+        Operation::DeleteGroup { id, .. } => Some(Target::Group(GroupRef::Id(id.clone()))),
         Operation::CreateListener { listener, .. }
         | Operation::SetListener { listener, .. }
         | Operation::StartListener { listener }
@@ -185,7 +183,7 @@ fn target_of(observed: &Observed, operation: &Operation) -> Option<Target> {
         | Operation::Own(Own::RemoveCertificates { listener, .. }) => Some((*listener).into()),
         Operation::Own(Own::DeleteFormerListener { id, .. }) => Some(Target::FormerListener(id.clone())),
         other if other.part() == Part::Instance => Some(Target::LoadBalancer),
-        _ => None,
+        other => other.backends_of().and_then(group),
     }
 }
 

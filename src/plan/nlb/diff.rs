@@ -105,7 +105,7 @@ impl GroupModel for NlbModel {
         let target = Target::Group(wanted.group.clone());
         plan.step(Own::CreateGroup(Box::new(spec.create.clone())), target.clone(), [], wanted.source.clone());
         let backends = wanted.backends.to_vec();
-        for operation in planner(desired).additions(&wanted.group, &backends) {
+        for operation in planner(desired).additions::<NlbModel>(&wanted.group, &backends) {
             plan.step(operation, target.clone(), [target.clone()], &wanted.source);
         }
     }

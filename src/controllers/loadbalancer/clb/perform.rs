@@ -10,7 +10,6 @@ use crate::plan::clb::observed::{AccessList, Observed};
 use crate::plan::clb::operation::{Operation, Own};
 use crate::plan::loadbalancer::cloud::Answer;
 use crate::plan::loadbalancer::cloud::CloudModel as _;
-use crate::plan::loadbalancer::group_operation::GroupOperation;
 use crate::plan::loadbalancer::model::GroupRef;
 
 /// Makes the one write that the operation is.
@@ -21,6 +20,7 @@ pub(super) async fn perform(
     observed: &Observed,
 ) -> Result<Answer, Fault> {
     let (permit, lb) = (write.permit, || load_balancer_id(observed));
+    let group = |group| group_id(observed, group);
     let list = || match &observed.parts.access_list {
         AccessList::Found(list) => Ok(list.id.as_str()),
         _ => Err(missing("the access control list")),
@@ -40,7 +40,10 @@ pub(super) async fn perform(
         Operation::Own(Own::SetInstance(fields)) => clb.set_instance(permit, lb()?, fields).await,
         Operation::Tag { tags } => clb.tag(permit, lb()?, tags).await,
         Operation::Untag { keys } => clb.untag(permit, lb()?, keys).await,
-        Operation::Group(operation) => change_group(clb, write, operation, observed).await,
+        Operation::AddBackends { group: it, backends } => clb.add_backends(permit, group(it)?, backends).await,
+        Operation::RemoveBackends { group: it, backends } => clb.remove_backends(permit, group(it)?, backends).await,
+        Operation::SetBackends { group: it, backends } => clb.set_backends(permit, group(it)?, backends).await,
+        Operation::DeleteGroup { id, .. } => clb.delete_group(permit, id).await.or_else(gone_is_done),
         Operation::CreateListener { listener, description, group, fields } => {
             let (group_id, fields) = (used(observed, group.as_ref())?, &ClbModel::with_ids(observed, fields.clone()));
             let request =
@@ -91,21 +94,6 @@ async fn create_instance(clb: &Clb, write: &Write<'_>, wanted: &CreateInstance) 
         vswitch_id: Some(created.vswitch_id),
         ..Answer::default()
     })
-}
-
-async fn change_group(
-    clb: &Clb,
-    write: &Write<'_>,
-    operation: &GroupOperation,
-    observed: &Observed,
-) -> Result<(), Fault> {
-    let (permit, id) = (write.permit, |group| group_id(observed, group));
-    match operation {
-        GroupOperation::AddBackends { group, backends } => clb.add_backends(permit, id(group)?, backends).await,
-        GroupOperation::RemoveBackends { group, backends } => clb.remove_backends(permit, id(group)?, backends).await,
-        GroupOperation::SetBackends { group, backends } => clb.set_backends(permit, id(group)?, backends).await,
-        GroupOperation::DeleteGroup { id, .. } => clb.delete_group(permit, id).await.or_else(gone_is_done),
-    }
 }
 
 /// The id of the server group of a listener, if it has one.

@@ -11,7 +11,6 @@ use crate::controllers::loadbalancer::product::Write;
 use crate::controllers::loadbalancer::writes::{gone_is_done, group_id, load_balancer_id, missing};
 use crate::fence::Permit;
 use crate::plan::loadbalancer::cloud::Answer;
-use crate::plan::loadbalancer::group_operation::GroupOperation;
 use crate::plan::loadbalancer::model::{BackendKey, GroupRef};
 use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::observed::Observed;
@@ -59,14 +58,10 @@ pub(super) async fn perform(
         Operation::Own(Own::CreateGroup(wanted)) => nlb.create_group(permit, vpc()?, wanted).await,
         Operation::Own(Own::SetGroup { group: it, fields }) => nlb.set_group(permit, group(it)?, fields).await,
         Operation::Own(Own::UntagGroup { id, keys }) => nlb.untag(permit, id, keys).await.or_else(gone_is_done),
-        Operation::Group(operation) => match operation {
-            GroupOperation::AddBackends { group: it, backends } => nlb.add_servers(permit, group(it)?, backends).await,
-            GroupOperation::RemoveBackends { group: it, backends } => {
-                remove_servers(nlb, permit, group(it)?, backends).await
-            }
-            GroupOperation::SetBackends { group: it, backends } => nlb.set_servers(permit, group(it)?, backends).await,
-            GroupOperation::DeleteGroup { id, .. } => nlb.delete_group(permit, id).await.or_else(gone_is_done),
-        },
+        Operation::AddBackends { group: it, backends } => nlb.add_servers(permit, group(it)?, backends).await,
+        Operation::RemoveBackends { group: it, backends } => remove_servers(nlb, permit, group(it)?, backends).await,
+        Operation::SetBackends { group: it, backends } => nlb.set_servers(permit, group(it)?, backends).await,
+        Operation::DeleteGroup { id, .. } => nlb.delete_group(permit, id).await.or_else(gone_is_done),
         Operation::CreateListener { listener, description, group: it, fields } => {
             let (load_balancer_id, group_id, listener) = (lb()?, listener_group(observed, it.as_ref())?, *listener);
             nlb.create_listener(permit, &NewListener { load_balancer_id, listener, description, group_id, fields })

@@ -14,7 +14,6 @@ use crate::plan::clb::teardown::{reversible, teardown};
 use crate::plan::inputs::{EndpointsView, Ingress};
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::diff::diff;
-use crate::plan::loadbalancer::group_operation::GroupOperation;
 use crate::plan::loadbalancer::handling::Departure;
 use crate::plan::loadbalancer::model::ObservedGroup;
 use crate::plan::loadbalancer::ownership::{CLUSTER_TAG, MARK_TAG, Owner, REUSE_TAG, UNPROTECTED_TAG};
@@ -36,7 +35,7 @@ fn pods_without_interface_hold_removals_back_while_no_other_is_wanted() {
     assert_eq!(desired.unresolved, BTreeSet::from(["192.168.64.31".parse().unwrap()]));
     assert_eq!(desired.outside, BTreeSet::from(["10.0.0.1".parse().unwrap()]));
     let removes = |plan: &Plan| match &plan.steps[..] {
-        [Step { operation: Operation::Group(GroupOperation::RemoveBackends { backends, .. }), .. }] => backends.len(),
+        [Step { operation: Operation::RemoveBackends { backends, .. }, .. }] => backends.len(),
         _ => 0,
     };
     let plan = diff(&desired, &cloud.observed);
@@ -125,8 +124,8 @@ fn many_backends_come_in_batches_additions_first() {
         .steps
         .iter()
         .map(|step| match &step.operation {
-            Operation::Group(GroupOperation::AddBackends { backends, .. }) => ('+', backends.len()),
-            Operation::Group(GroupOperation::RemoveBackends { backends, .. }) => ('-', backends.len()),
+            Operation::AddBackends { backends, .. } => ('+', backends.len()),
+            Operation::RemoveBackends { backends, .. } => ('-', backends.len()),
             other => panic!("{other}"),
         })
         .collect();
@@ -461,7 +460,7 @@ fn a_users_load_balancer_can_always_be_left() {
     assert!(without.steps.is_empty() && without.problems[0].field == "listener 80/tcp", "{without}");
     cloud.observed.listeners.as_mut().unwrap().remove(&key(80, Protocol::Tcp));
     let without = teardown(&owner, &hands_off, &cloud.observed);
-    assert!(matches!(without.steps[0].operation, Operation::Group(GroupOperation::DeleteGroup { .. })), "{without}");
+    assert!(matches!(without.steps[0].operation, Operation::DeleteGroup { .. }), "{without}");
     assert_eq!((without.steps.len(), without.problems.len()), (1, 0), "{without}");
 }
 

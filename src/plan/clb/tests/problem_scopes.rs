@@ -15,7 +15,6 @@ use crate::plan::inputs::{Ingress, NodeView};
 use crate::plan::loadbalancer::annotations::{AnnotationName, parse};
 use crate::plan::loadbalancer::cloud::ObservedInstanceModel as _;
 use crate::plan::loadbalancer::diff::diff;
-use crate::plan::loadbalancer::group_operation::GroupOperation;
 use crate::plan::loadbalancer::model::GroupRef;
 use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::loadbalancer::settings::ServiceSettings;
@@ -334,7 +333,7 @@ fn an_id_with_spaces_around_it_still_names_the_load_balancer_of_the_user() {
     broken.nodes.pop();
     let plan = plan(&broken, &cloud);
     assert_eq!(plan.problems, [], "{plan}");
-    let removes = |step: &Operation| matches!(step, Operation::Group(GroupOperation::RemoveBackends { .. }));
+    let removes = |step: &Operation| matches!(step, Operation::RemoveBackends { .. });
     assert!(plan.steps.len() == 1 && removes(&plan.steps[0].operation), "{plan}");
 }
 

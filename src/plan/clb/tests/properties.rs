@@ -14,7 +14,6 @@ use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{EndpointsView, ServicePort};
 use crate::plan::loadbalancer::cloud::ObservedInstanceModel as _;
 use crate::plan::loadbalancer::diff::diff;
-use crate::plan::loadbalancer::group_operation::GroupOperation;
 use crate::plan::loadbalancer::listener_pass::ListenerModel;
 use crate::plan::loadbalancer::model::{BackendKey, GroupRef};
 use crate::plan::loadbalancer::ownership::Owner;
@@ -199,7 +198,7 @@ fn check_step(desired: &Desired, before: &Observed, operation: &Operation, after
         assert!(wanted.backends.keys().all(|key| there.contains(&key)), "{key} got an unfilled group: {operation}");
     }
     for id in after.groups.keys().filter(|id| before.groups.contains_key(*id)) {
-        if let Operation::Group(GroupOperation::RemoveBackends { group, .. }) = operation
+        if let Operation::RemoveBackends { group, .. } = operation
             && let Some(wanted) = desired.groups.values().find(|wanted| wanted.group == *group)
             && before.group_id(group) == Some(id)
         {
@@ -227,17 +226,17 @@ fn check_possible(observed: &Observed, operation: &Operation) {
     let group = |group: &GroupRef| assert!(observed.group_id(group).is_some(), "no group for {operation}");
     let there = |key: &ListenerKey| observed.listeners.as_ref().is_some_and(|all| all.contains_key(key));
     match operation {
-        Operation::Group(GroupOperation::AddBackends { group: g, backends }) => {
+        Operation::AddBackends { group: g, backends } => {
             group(g);
             let there = keys(observed, observed.group_id(g).unwrap());
             assert!(!backends.is_empty() && backends.iter().all(|backend| !there.contains(&backend.key)));
         }
-        Operation::Group(GroupOperation::RemoveBackends { group: g, backends }) => {
+        Operation::RemoveBackends { group: g, backends } => {
             group(g);
             let there = keys(observed, observed.group_id(g).unwrap());
             assert!(!backends.is_empty() && backends.iter().all(|key| there.contains(key)));
         }
-        Operation::Group(GroupOperation::SetBackends { group: g, backends }) => {
+        Operation::SetBackends { group: g, backends } => {
             group(g);
             assert!(!backends.is_empty());
         }
@@ -260,7 +259,7 @@ fn check_possible(observed: &Observed, operation: &Operation) {
             let forwarded = all.any(|(other, found)| ClbModel::redirects_to(*other, found) == Some(*listener));
             assert!(!forwarded, "still the target of a redirection: {operation}");
         }
-        Operation::Group(GroupOperation::DeleteGroup { id, .. }) => {
+        Operation::DeleteGroup { id, .. } => {
             let used = observed.listeners.iter().flatten().any(|(_, listener)| listener.group_id == *id);
             assert!(observed.groups.contains_key(id) && !used, "{operation}");
         }

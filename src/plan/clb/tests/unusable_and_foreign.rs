@@ -10,7 +10,6 @@ use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::clb::teardown::teardown;
 use crate::plan::loadbalancer::applied;
 use crate::plan::loadbalancer::diff::diff;
-use crate::plan::loadbalancer::group_operation::GroupOperation;
 use crate::plan::loadbalancer::model::{GroupRef, ObservedGroup};
 use crate::plan::loadbalancer::ownership::{CLUSTER_TAG, MARK_TAG, Owner};
 use crate::plan::loadbalancer::steps::Target;
@@ -289,10 +288,7 @@ fn a_group_that_cannot_be_read_is_neither_changed_nor_removed_nor_are_others() {
     // The port of the other group is gone; its group stays until everything is known.
     let fewer = world.ports(&[port(80, "TCP", 8080, 30080)]);
     let found = plan(&fewer, &cloud);
-    assert!(
-        found.steps.iter().all(|it| !matches!(it.operation, Operation::Group(GroupOperation::DeleteGroup { .. }))),
-        "{found}"
-    );
+    assert!(found.steps.iter().all(|it| !matches!(it.operation, Operation::DeleteGroup { .. })), "{found}");
 }
 
 #[test]
@@ -347,7 +343,7 @@ fn our_backends_leave_a_users_group_unless_a_listener_of_ours_has_to_stay() {
     let owner = Owner::of(&world.service, &world.settings);
     let emptied = |cloud: &Cloud| {
         let plan = teardown(&owner, &leaving(Some("lb-user"), false), &cloud.observed);
-        plan.steps.iter().any(|step| matches!(step.operation, Operation::Group(GroupOperation::RemoveBackends { .. })))
+        plan.steps.iter().any(|step| matches!(step.operation, Operation::RemoveBackends { .. }))
     };
     assert!(emptied(&cloud));
     // A listener of the user redirects to ours: as long as it does, ours serves.

@@ -11,9 +11,9 @@ use crate::plan::loadbalancer::cloud::Answer;
 use crate::plan::loadbalancer::cloud::CloudModel as _;
 use crate::plan::loadbalancer::diff::diff;
 use crate::plan::loadbalancer::goal::Goal;
-use crate::plan::loadbalancer::group_operation::{GroupOperation, RefusedBackends};
 use crate::plan::loadbalancer::handling::Departure;
 use crate::plan::loadbalancer::model::{Backend, BackendKey, GroupRef, ObservedGroup};
+use crate::plan::loadbalancer::operation::RefusedBackends;
 use crate::plan::loadbalancer::ownership::MARK_TAG;
 use crate::plan::loadbalancer::settings::NlbDefaults;
 use crate::plan::loadbalancer::steps::Target;
@@ -589,7 +589,7 @@ fn listeners_of_ours_on_a_load_balancer_that_the_service_no_longer_names_go_with
     let first =
         plan.steps.iter().position(|step| matches!(step.operation, Operation::Own(Own::DeleteFormerListener { .. })));
     let target = &plan.steps[first.unwrap()].target;
-    let deletes = |step: &&Step| matches!(step.operation, Operation::Group(GroupOperation::DeleteGroup { .. }));
+    let deletes = |step: &&Step| matches!(step.operation, Operation::DeleteGroup { .. });
     assert!(plan.steps.iter().find(deletes).unwrap().needs.contains(target), "the cloud would refuse it: {plan}");
 }
 
@@ -597,7 +597,7 @@ fn listeners_of_ours_on_a_load_balancer_that_the_service_no_longer_names_go_with
 fn nothing_is_taken_out_of_a_group_while_an_addition_to_it_is_refused() {
     let backend = Backend { key: BackendKey::ecs("i-1", 80), weight: 100, description: "".into() };
     let group = GroupRef::Named(GROUP.to_owned());
-    let add = Operation::Group(GroupOperation::AddBackends { group, backends: vec![backend] });
+    let add = Operation::AddBackends { group, backends: vec![backend] };
     assert_eq!(add.refused_backends(), RefusedBackends::OneAddition);
 }
 

@@ -10,7 +10,6 @@ use crate::plan::clb::tests::properties::some_ports;
 use crate::plan::clb::tests::{World, node, pod};
 use crate::plan::inputs::EndpointsView;
 use crate::plan::loadbalancer::diff::diff;
-use crate::plan::loadbalancer::group_operation::GroupOperation;
 use crate::plan::loadbalancer::handling::Departure;
 use crate::plan::loadbalancer::listener_pass::ListenerModel;
 use crate::plan::loadbalancer::model::{BackendKey, GroupRef};
@@ -166,15 +165,15 @@ fn check_possible(observed: &Observed, operation: &Operation) {
     let there = |key: &ListenerKey| observed.listeners.as_ref().is_some_and(|all| all.contains_key(key));
     let members = |group: &GroupRef| keys(observed, observed.group_id(group).expect("the group is there"));
     match operation {
-        Operation::Group(GroupOperation::AddBackends { group, backends }) => {
+        Operation::AddBackends { group, backends } => {
             let there = members(group);
             assert!(!backends.is_empty() && backends.iter().all(|backend| !there.contains(&backend.key)));
         }
-        Operation::Group(GroupOperation::RemoveBackends { group, backends }) => {
+        Operation::RemoveBackends { group, backends } => {
             let there = members(group);
             assert!(!backends.is_empty() && backends.iter().all(|key| there.contains(key)));
         }
-        Operation::Group(GroupOperation::DeleteGroup { id, .. }) => {
+        Operation::DeleteGroup { id, .. } => {
             let used = observed.listeners.iter().flatten().any(|(_, listener)| listener.group_id == *id);
             assert!(observed.groups.contains_key(id) && !used, "{operation}");
         }
