@@ -8,8 +8,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use ipnet::IpNet;
 
-use crate::controllers::registry::PlannedKind;
-use crate::plan::inputs::ObjectKey;
+use crate::plan::inputs::{ObjectKey, ObjectKind};
 
 /// Where the configuration is if nothing says otherwise.
 pub const DEFAULT_CONFIG: &str = "/etc/alicloud-ccm/alicloud-ccm.toml";
@@ -257,7 +256,7 @@ pub enum OutputFormat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectArg {
     /// What it is.
-    pub kind: PlannedKind,
+    pub kind: ObjectKind,
     /// Which one; a Service without its namespace is completed by [`ObjectArg::within`].
     pub key: ObjectKey,
 }
@@ -266,7 +265,7 @@ impl ObjectArg {
     /// The same, in this namespace if it is a Service without one.
     #[must_use]
     pub fn within(mut self, namespace: &str) -> Self {
-        if self.kind == PlannedKind::Service && self.key.namespace.is_empty() {
+        if self.kind == ObjectKind::Service && self.key.namespace.is_empty() {
             self.key.namespace = namespace.into();
         }
         self
@@ -275,12 +274,7 @@ impl ObjectArg {
 
 impl fmt::Display for ObjectArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            PlannedKind::Node => "Node",
-            PlannedKind::Service => "Service",
-            PlannedKind::Volume => "PersistentVolume",
-        };
-        write!(f, "{kind} {}", self.key)
+        write!(f, "{} {}", self.kind.as_str(), self.key)
     }
 }
 
@@ -288,20 +282,17 @@ impl FromStr for ObjectArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.split('/').collect::<Vec<_>>().as_slice() {
-            ["node" | "nodes", name] if !name.is_empty() => {
-                Ok(Self { kind: PlannedKind::Node, key: ObjectKey::cluster(*name) })
-            }
-            ["persistentvolume" | "persistentvolumes" | "pv", name] if !name.is_empty() => {
-                Ok(Self { kind: PlannedKind::Volume, key: ObjectKey::cluster(*name) })
-            }
-            ["service" | "services" | "svc", name] if !name.is_empty() => {
-                Ok(Self { kind: PlannedKind::Service, key: ObjectKey::cluster(*name) })
-            }
-            ["service" | "services" | "svc", namespace, name] | [namespace, name]
+        let parts: Vec<_> = text.split('/').collect();
+        let is_called = |kind: &ObjectKind| {
+            [kind.short(), kind.plural()].contains(&parts[0]) || kind.plural().strip_suffix('s') == Some(parts[0])
+        };
+        let kinds = [ObjectKind::Node, ObjectKind::Service, ObjectKind::PersistentVolume];
+        match (kinds.into_iter().find(is_called), parts.as_slice()) {
+            (Some(kind), [_, name]) if !name.is_empty() => Ok(Self { kind, key: ObjectKey::cluster(*name) }),
+            (Some(ObjectKind::Service), [_, namespace, name]) | (_, [namespace, name])
                 if !namespace.is_empty() && !name.is_empty() =>
             {
-                Ok(Self { kind: PlannedKind::Service, key: ObjectKey::new(*namespace, *name) })
+                Ok(Self { kind: ObjectKind::Service, key: ObjectKey::new(*namespace, *name) })
             }
             _ => Err("write NAMESPACE/NAME or svc/NAME for a Service, node/NAME for a node, or pv/NAME for a PersistentVolume"
                 .to_owned()),
@@ -367,14 +358,20 @@ mod tests {
 
     #[test]
     fn objects_are_services_or_nodes() {
-        let service = ObjectArg { kind: PlannedKind::Service, key: ObjectKey::new("shop", "web") };
+        let service = ObjectArg { kind: ObjectKind::Service, key: ObjectKey::new("shop", "web") };
         assert_eq!("shop/web".parse(), Ok(service.clone()));
         assert_eq!("svc/shop/web".parse(), Ok(service.clone()));
         let short: ObjectArg = "svc/web".parse().unwrap();
         assert_eq!(short.clone().within("").within("shop"), service);
         assert_eq!(short.within("shop").within("other"), service, "what was stated first counts");
-        assert_eq!("node/n1".parse(), Ok(ObjectArg { kind: PlannedKind::Node, key: ObjectKey::cluster("n1") }));
-        for text in ["web", "a/b/c", "/web", ""] {
+        assert_eq!("node/n1".parse(), Ok(ObjectArg { kind: ObjectKind::Node, key: ObjectKey::cluster("n1") }));
+        let pod = ObjectArg { kind: ObjectKind::Service, key: ObjectKey::new("pod", "web") };
+        assert_eq!("pod/web".parse(), Ok(pod), "a namespace of this name");
+        let volume = ObjectArg { kind: ObjectKind::PersistentVolume, key: ObjectKey::cluster("d-1") };
+        for text in ["pv/d-1", "persistentvolume/d-1", "persistentvolumes/d-1"] {
+            assert_eq!(text.parse(), Ok(volume.clone()), "{text}");
+        }
+        for text in ["web", "a/b/c", "/web", "", "node/", "node/a/b", "svc//web"] {
             assert!(text.parse::<ObjectArg>().unwrap_err().contains("NAMESPACE/NAME"), "{text}");
         }
         let route = ExplainArg::Route("10.0.1.0/24".parse().unwrap());

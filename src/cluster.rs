@@ -24,7 +24,7 @@ pub use events::{EVENTS_PAGE, Events, LastingEvent, Regarding, advice, event_cod
 pub use faults::WriteFault;
 pub(crate) use faults::truncate;
 pub use history::{Leader, PastEvent};
-pub use objects::{ObjectKind, ObjectPath, Patch, PatchFormat};
+pub use objects::{ObjectPath, Patch, PatchFormat};
 pub use reviews::Right;
 pub use status::{ClusterStatus, ElectionStatus, WatchStatus};
 pub use store::{DirtyKeys, Store, StoreEntry, StoredView, is_newer_version};
@@ -45,7 +45,7 @@ use crate::config::Config;
 use crate::config::checked::Kubernetes;
 use crate::config::secret::Secret;
 use crate::fence::{Keeper, Permit};
-use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView, VolumeView};
+use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ObjectKind, PodView, ServiceView, VolumeView};
 use crate::telemetry::auth::{Access, AccessReviewer};
 use crate::telemetry::tasks::Tasks;
 use reflector::{ENDPOINTS, EndpointsReflector, ObjectReflector, Reflector, SLICES};

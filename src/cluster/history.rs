@@ -8,9 +8,9 @@ use super::Cluster;
 use super::events::remedy;
 use super::faults::WriteFault;
 use super::lease::LockKind;
-use super::objects::{ObjectKind, ObjectPath};
+use super::objects::ObjectPath;
 use crate::config::checked::LeaderElection;
-use crate::plan::inputs::ObjectKey;
+use crate::plan::inputs::{ObjectKey, ObjectKind};
 
 /// An event that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

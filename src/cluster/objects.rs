@@ -11,7 +11,7 @@ use super::faults::{RequestFault, WriteFault};
 use super::requests::{Exchange, Requests, segment};
 use super::{Cluster, decode};
 use crate::fence::Permit;
-use crate::plan::inputs::{ObjectKey, PodView};
+use crate::plan::inputs::{ObjectKey, ObjectKind, PodView};
 use crate::telemetry::activity::{self, EndedCall};
 use crate::telemetry::metrics;
 
@@ -20,39 +20,7 @@ const PAGE: u32 = 100;
 /// More pages than any cluster has; a list that does not end is not a list.
 const MAX_PAGES: usize = 2000;
 
-/// Kinds of objects that are read and written one by one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ObjectKind {
-    /// core/v1 Node
-    Node,
-    /// core/v1 Service
-    Service,
-    /// core/v1 Pod
-    Pod,
-    /// core/v1 PersistentVolume
-    PersistentVolume,
-}
-
 impl ObjectKind {
-    /// The kind as in `kind:` of a manifest.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Node => "Node",
-            Self::Service => "Service",
-            Self::Pod => "Pod",
-            Self::PersistentVolume => "PersistentVolume",
-        }
-    }
-
-    const fn plural(self) -> &'static str {
-        match self {
-            Self::Node => "nodes",
-            Self::Service => "services",
-            Self::Pod => "pods",
-            Self::PersistentVolume => "persistentvolumes",
-        }
-    }
-
     fn path(self, key: &ObjectKey) -> String {
         let (plural, name) = (self.plural(), segment(&key.name));
         match self {

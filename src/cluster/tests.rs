@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::fence::fence;
-use crate::plan::inputs::ServiceType;
+use crate::plan::inputs::{ObjectKind, ServiceType};
 
 const LONG: Duration = Duration::from_secs(20);
 

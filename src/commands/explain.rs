@@ -14,12 +14,12 @@ use super::connect::{connect_cloud, connect_cluster};
 use super::settings::SettingLine;
 use super::{CommandError, CommandResult, Ended, print_findings, runtime};
 use crate::cli::{ExplainArg, ObjectArg, OutputFormat};
-use crate::cluster::{Cluster, Leader, ObjectKind, PastEvent, WriteFault};
+use crate::cluster::{Cluster, Leader, PastEvent, WriteFault};
 use crate::config::{Config, ConfigSource};
 use crate::controllers::loadbalancer::{self, Linted};
-use crate::controllers::registry::{CONTROLLERS, PlannedKind, Subject};
+use crate::controllers::registry::{CONTROLLERS, Subject};
 use crate::controllers::{Clients, Previewed};
-use crate::plan::inputs::{NodeView, ObjectKey, ServiceView};
+use crate::plan::inputs::{NodeView, ObjectKey, ObjectKind, ServiceView};
 use crate::plan::loadbalancer::handling::LoadBalancerKind;
 use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::{LineKind, PlanLine, count_of};
@@ -135,7 +135,7 @@ async fn node_with(cluster: &Cluster, cidr: &IpNet) -> Option<ObjectArg> {
         node.pod_cidrs.iter().filter_map(|text| text.parse().ok()).any(|own: IpNet| own.trunc() == *cidr)
     };
     let name = nodes.store.all().iter().find(|node| has(node))?.name.clone();
-    Some(ObjectArg { kind: PlannedKind::Node, key: ObjectKey::cluster(name) })
+    Some(ObjectArg { kind: ObjectKind::Node, key: ObjectKey::cluster(name) })
 }
 
 impl Explanation {
@@ -145,7 +145,7 @@ impl Explanation {
             Ok(subject) => self.judge(config, object.kind, subject.as_ref()),
             Err(fault) => self.unknown.push(format!("the object: {fault}")),
         }
-        let events = cluster.events_about(kind(object.kind), &object.key).await;
+        let events = cluster.events_about(object.kind, &object.key).await;
         self.events = self.known("events", events);
         self.events.truncate(MOST_EVENTS);
         if self.is_elected {
@@ -181,7 +181,7 @@ impl Explanation {
     }
 
     /// Asks each controller of the kind whether the object is for it.
-    fn judge(&mut self, config: &Config, kind: PlannedKind, subject: Option<&Subject>) {
+    fn judge(&mut self, config: &Config, kind: ObjectKind, subject: Option<&Subject>) {
         self.exists = Some(subject.is_some());
         let Some(subject) = subject else { return };
         for row in CONTROLLERS.iter().filter(|row| row.object == kind) {
@@ -319,21 +319,14 @@ fn event_lines(event: &PastEvent) -> String {
     format!("{at} {severity} {reason} ({count} times): {message}{remedy}")
 }
 
-const fn kind(kind: PlannedKind) -> ObjectKind {
-    match kind {
-        PlannedKind::Node => ObjectKind::Node,
-        PlannedKind::Service => ObjectKind::Service,
-        PlannedKind::Volume => ObjectKind::PersistentVolume,
-    }
-}
-
 /// The object as the API server has it; `None` if it does not exist.
 async fn read(cluster: &Cluster, object: &ObjectArg) -> Result<Option<Subject>, WriteFault> {
     let key = &object.key;
     Ok(match object.kind {
-        PlannedKind::Node => cluster.read_node(&key.name).await?.map(Subject::Node),
-        PlannedKind::Service => cluster.read_service(key).await?.map(Subject::Service),
-        PlannedKind::Volume => cluster.read_volume(&key.name).await?.map(Subject::Volume),
+        ObjectKind::Node => cluster.read_node(&key.name).await?.map(Subject::Node),
+        ObjectKind::Service => cluster.read_service(key).await?.map(Subject::Service),
+        ObjectKind::PersistentVolume => cluster.read_volume(&key.name).await?.map(Subject::Volume),
+        ObjectKind::Pod => None,
     })
 }
 

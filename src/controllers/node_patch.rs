@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, Store, WriteFault, is_newer_version};
+use crate::cluster::{Cluster, Patch, PatchFormat, Store, WriteFault, is_newer_version};
 use crate::fence::{Fence, NotLeading, WRITE_TIME};
-use crate::plan::inputs::{NodeView, ObjectKey};
+use crate::plan::inputs::{NodeView, ObjectKey, ObjectKind};
 use crate::plan::route::condition::ConditionContent;
 
 /// How often a write is tried against a fresh view before the next reconcile takes over.

@@ -28,7 +28,7 @@ use super::{Clients, Context, Previewed, loadbalancer, node, pvtz, route, volume
 use crate::alibaba::actions;
 use crate::alibaba::endpoints::CloudProduct;
 use crate::config::{Catalog, Config, ControllerEntry};
-use crate::plan::inputs::{NodeView, ObjectKey, ServiceView, VolumeView};
+use crate::plan::inputs::{NodeView, ObjectKey, ObjectKind, ServiceView, VolumeView};
 use crate::plan::loadbalancer::handling::LoadBalancerKind;
 use crate::plan::loadbalancer::settings::state_enough_zones;
 use crate::plan::node::{NodeClass, classify};
@@ -53,7 +53,7 @@ pub struct Controller {
     /// What a change of that section does, as the manual states it; it takes effect without a restart.
     pub on_change: &'static str,
     /// The kind of object that its plan lines are about.
-    pub object: PlannedKind,
+    pub object: ObjectKind,
     /// Its loop.
     pub run: Run,
     /// What runs instead while the controller is switched off.
@@ -85,17 +85,6 @@ pub struct Fallback {
     pub kubernetes: &'static [KubernetesAccess],
 }
 
-/// A kind of object that a plan can be limited to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlannedKind {
-    /// By name.
-    Node,
-    /// By namespace and name.
-    Service,
-    /// By name.
-    Volume,
-}
-
 /// An object that a command is asked about.
 #[derive(Debug)]
 pub enum Subject {
@@ -118,7 +107,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         },
         section: "node",
         on_change: "at once, with a pass over all nodes",
-        object: PlannedKind::Node,
+        object: ObjectKind::Node,
         run: |context| node::run(context).boxed(),
         when_off: None,
         preview: |clients, config, only| node::plan(clients, config, only).boxed(),
@@ -150,7 +139,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         entry: ControllerEntry { default_on: true, ..ControllerEntry::new(route::NAME, &["node-route-controller"]) },
         section: "route",
         on_change: "at once, with a pass over all nodes",
-        object: PlannedKind::Node,
+        object: ObjectKind::Node,
         run: |context| route::run(context).boxed(),
         when_off: Some(Fallback {
             name: "routes-off",
@@ -194,7 +183,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         },
         section: "service",
         on_change: "at once, with a reconcile of all Services",
-        object: PlannedKind::Service,
+        object: ObjectKind::Service,
         run: |context| loadbalancer::run(context).boxed(),
         when_off: None,
         preview: |clients, config, only| loadbalancer::plan(LoadBalancerKind::Clb, clients, config, only).boxed(),
@@ -217,7 +206,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         entry: ControllerEntry::new(loadbalancer::NLB, &["nlb-controller"]),
         section: "nlb",
         on_change: "at once, with a reconcile of all Services of network load balancers",
-        object: PlannedKind::Service,
+        object: ObjectKind::Service,
         run: |context| loadbalancer::run_nlb(context).boxed(),
         when_off: None,
         preview: |clients, config, only| loadbalancer::plan(LoadBalancerKind::Nlb, clients, config, only).boxed(),
@@ -246,7 +235,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         entry: ControllerEntry::new(volume::NAME, &["pv-labels", "pvl"]),
         section: "volume_labels",
         on_change: "at once, with a pass over all volumes",
-        object: PlannedKind::Volume,
+        object: ObjectKind::PersistentVolume,
         run: |context| volume::run(context).boxed(),
         when_off: None,
         preview: |clients, config, _| volume::plan(clients, config).boxed(),
@@ -264,7 +253,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         },
         section: "pvtz",
         on_change: "at once, with a comparison of the whole zone",
-        object: PlannedKind::Service,
+        object: ObjectKind::Service,
         run: |context| pvtz::run(context).boxed(),
         when_off: None,
         preview: |clients, config, only| pvtz::plan(clients, config, only).boxed(),

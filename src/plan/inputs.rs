@@ -12,6 +12,45 @@ use jiff::Timestamp;
 use litemap::LiteMap;
 use serde::Serialize;
 
+/// Kinds of objects that are read and written one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// core/v1 Node
+    Node,
+    /// core/v1 Service
+    Service,
+    /// core/v1 Pod
+    Pod,
+    /// core/v1 PersistentVolume
+    PersistentVolume,
+}
+
+impl ObjectKind {
+    const fn names(self) -> [&'static str; 3] {
+        match self {
+            Self::Node => ["Node", "nodes", "node"],
+            Self::Service => ["Service", "services", "svc"],
+            Self::Pod => ["Pod", "pods", "pod"],
+            Self::PersistentVolume => ["PersistentVolume", "persistentvolumes", "pv"],
+        }
+    }
+
+    /// The kind as in `kind:` of a manifest.
+    pub const fn as_str(self) -> &'static str {
+        self.names()[0]
+    }
+
+    /// As in the paths of the API.
+    pub const fn plural(self) -> &'static str {
+        self.names()[1]
+    }
+
+    /// As people write it in arguments.
+    pub const fn short(self) -> &'static str {
+        self.names()[2]
+    }
+}
+
 /// Namespace and name; the namespace is empty for cluster-scoped objects. A large cluster has very many: copies share the texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {

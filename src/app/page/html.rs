@@ -11,7 +11,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::overview::{ConfigFacts, Overview, SessionFacts};
 use super::plot;
 use crate::alibaba::{RateUse, queue_end};
-use crate::controllers::registry::{CONTROLLERS, PlannedKind};
+use crate::controllers::registry::CONTROLLERS;
+use crate::plan::inputs::ObjectKind;
 use crate::telemetry::activity::{PastStep, RunningReconcile};
 use crate::telemetry::alarms::{ObjectReport, SyncState, WithheldReport};
 
@@ -181,12 +182,8 @@ fn with_code(text: &str) -> Markup {
 /// How `explain` is asked about an object.
 fn explain_argument(ObjectReport { controller, object, .. }: &ObjectReport) -> String {
     let row = CONTROLLERS.iter().find(|row| row.name() == *controller);
-    let kind = match row.map(|row| row.object) {
-        Some(PlannedKind::Service) => "svc",
-        Some(PlannedKind::Volume) => "pv",
-        Some(PlannedKind::Node) | None => "node",
-    };
-    format!("{kind}/{object}")
+    let kind = row.map_or(ObjectKind::Node, |row| row.object);
+    format!("{}/{object}", kind.short())
 }
 
 fn withheld(alarms: &[WithheldReport]) -> Markup {

@@ -10,8 +10,8 @@ use crate::alibaba::ecs::InstanceFilter;
 use crate::commands::gc;
 use crate::config::Config;
 use crate::controllers::Clients;
-use crate::controllers::registry::{self, PlannedKind};
-use crate::plan::inputs::NodeView;
+use crate::controllers::registry;
+use crate::plan::inputs::{NodeView, ObjectKind};
 use crate::plan::node::instance::Instance;
 use crate::plan::node::{NodeClass, classify};
 use crate::plan::provenance::shared_id;
@@ -32,7 +32,7 @@ pub(super) struct ObjectFacts {
 
 pub(super) struct ControllerPlan {
     pub(super) controller: &'static str,
-    pub(super) kind: PlannedKind,
+    pub(super) kind: ObjectKind,
     pub(super) lines: Result<Vec<PlanLine>, String>,
 }
 
@@ -132,11 +132,7 @@ fn planned(plan: &ControllerPlan) -> Vec<CheckResult> {
             ];
         }
     };
-    let prefix = match kind {
-        PlannedKind::Node => "node/",
-        PlannedKind::Service => "",
-        PlannedKind::Volume => "pv/",
-    };
+    let prefix = if *kind == ObjectKind::Service { String::new() } else { format!("{}/", kind.short()) };
     let of = |kind: LineKind| lines.iter().filter(move |line| line.kind == kind);
     let mut found: Vec<CheckResult> = of(LineKind::Problem)
         .take(MOST_PROBLEMS)

@@ -9,9 +9,9 @@ use tracing::{info, warn};
 use super::product::Facts;
 use super::references::References;
 use super::status::ServiceWriter;
-use crate::cluster::{ObjectKind, Patch, PatchFormat, WriteFault};
+use crate::cluster::{Patch, PatchFormat, WriteFault};
 use crate::fence::WRITE_TIME;
-use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::plan::inputs::{ObjectKey, ObjectKind, ServiceView};
 use crate::plan::loadbalancer::gates::{self, GateCondition, Registration};
 use crate::plan::loadbalancer::model::ObservedGroup;
 

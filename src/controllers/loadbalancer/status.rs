@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::product::Product;
-use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault, is_newer_version};
+use crate::cluster::{Cluster, Patch, PatchFormat, WriteFault, is_newer_version};
 use crate::fence::{Fence, WRITE_TIME};
-use crate::plan::inputs::{Ingress, IngressDetails, ObjectKey, ServiceView};
+use crate::plan::inputs::{Ingress, IngressDetails, ObjectKey, ObjectKind, ServiceView};
 use crate::plan::loadbalancer::applied::{self, Applied};
 use crate::plan::loadbalancer::cloud::Observed;
 use crate::plan::loadbalancer::goal::Goal;
