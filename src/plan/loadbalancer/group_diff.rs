@@ -148,6 +148,9 @@ pub(crate) fn follow_listeners<M: GroupModel>(
     let at_its_port = |key| desired.listeners.iter().find(|(other, _)| port(**other) == port(key)).map(|(_, it)| it);
     for (id, group) in &observed.groups {
         let Some(backends) = &group.backends else { continue };
+        if places.values().any(|place| place.id.as_ref() == Some(id)) {
+            continue;
+        }
         // Whether they are managed is not asked: they send traffic to the group all the same.
         let is_of_us = |key| {
             let listener = observed.listeners.as_ref().and_then(|all| all.get(key));
@@ -156,12 +159,11 @@ pub(crate) fn follow_listeners<M: GroupModel>(
         let listeners = references.kept.get(id).into_iter().flatten().filter(|(key, _)| is_of_us(key));
         let wanted = listeners.filter_map(|(key, _)| desired.listeners.get(key).or_else(|| at_its_port(*key)));
         let mut wanted = wanted.filter_map(|listener| desired.groups.get(&listener.group.to_string()));
-        let is_meant = || places.values().any(|place| place.id.as_ref() == Some(id));
         let is_ours = || {
             desired.owner.owns_group(&group.name)
                 || backends.iter().any(|backend| desired.owner.owns_backend(&backend.description))
         };
-        if let Some(wanted) = wanted.next().filter(|_| !is_meant() && is_ours()) {
+        if let Some(wanted) = wanted.next().filter(|_| is_ours()) {
             let place = GroupInPlan { group: GroupRef::Id(id.clone()), id: Some(id.clone()) };
             planner(desired).change(wanted, &place.group, backends, plan);
             places.insert(id.clone(), place);
