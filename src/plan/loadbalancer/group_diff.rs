@@ -89,8 +89,8 @@ pub(crate) fn ensure<M: GroupModel>(desired: &Desired<M>, observed: &Observed<M>
     places
 }
 
-/// Keeps the backends of groups that exist, or that listeners of ours use, while nothing else may be done. Groups of users only if the load balancer `serves`
-/// the Service: that they are named is no leave to fill them where it may not be used.
+/// Keeps the backends of groups that exist, or that listeners of ours use, while nothing else may be done. Groups of users only
+/// if the load balancer `serves` the Service: that they are named is no leave to fill them where it may not be used.
 pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &Observed<M>, serves: bool) -> Plan<M> {
     let desired = &*settled(desired, observed);
     let (mut plan, mut places) = (Plan::default(), GroupsInPlan::new());
