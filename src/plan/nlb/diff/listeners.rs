@@ -1,6 +1,6 @@
 //! Listeners: their attributes, and their certificates.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use crate::plan::loadbalancer::annotations::AnnotationName;
@@ -76,27 +76,24 @@ impl ListenerModel for NlbModel {
 /// Puts a new listener before changes of its server group, if the group holds a wanted backend already and serves no listener.
 /// Each change is a job for which the listener waits, so that endpoints that keep coming would leave the Service unserved.
 pub(super) fn before_changes(desired: &Desired, observed: &Observed, plan: &mut Plan) {
-    let of_listeners = |step: &&Step| matches!(step.target, Target::Listener(_));
-    let Some(last) = plan.steps.iter().rposition(|step| of_listeners(&step)) else { return };
+    let of_listener = |step: &Step| matches!(step.target, Target::Listener(_));
+    let Some(last) = plan.steps.iter().rposition(of_listener) else { return };
     let is_new =
-        |step: &Step| step.operation.creates() && !step.needs.iter().any(|it| matches!(it, Target::Listener(_)));
+        |step: &Step| step.operation.creates() && !step.needs.iter().any(|need| matches!(need, Target::Listener(_)));
     let holds_wanted = |group: &GroupRef| {
-        let wanted = desired.groups.values().filter(|it| observed.group_id(&it.group) == observed.group_id(group));
-        let members =
-            observed.group_id(group).and_then(|id| observed.groups.get(id)).map_or(&[][..], ObservedGroup::members);
-        wanted.flat_map(|it| members.iter().map(|backend| it.backends.contains(&backend.key))).any(|it| it)
+        let id = observed.group_id(group);
+        let held = || id.and_then(|id| observed.groups.get(id)).into_iter().flat_map(ObservedGroup::members);
+        let mut wanted = desired.groups.values().filter(|wanted| observed.group_id(&wanted.group) == id);
+        wanted.any(|wanted| held().any(|backend| wanted.backends.contains(&backend.key)))
     };
-    let mut is_ahead = BTreeMap::<GroupRef, bool>::new();
-    for step in plan.steps.iter().filter(of_listeners) {
-        for need in &step.needs {
-            let Target::Group(group) = need else { continue };
-            let earlier =
-                is_ahead.entry(group.clone()).or_insert_with(|| !observed.serves(group) && holds_wanted(group));
-            *earlier &= is_new(step);
-        }
-    }
-    let follows = |group: &GroupRef| is_ahead.get(group) == Some(&true);
-    plan.steps[..=last].sort_by_key(|step| step.operation.backends_of().is_some_and(follows));
+    let can_follow = |group: &GroupRef| {
+        let target = Target::Group(group.clone());
+        let mut users = plan.steps.iter().filter(|step| of_listener(step) && step.needs.contains(&target)).peekable();
+        users.peek().is_some() && users.all(is_new) && !observed.serves(group) && holds_wanted(group)
+    };
+    let changed: BTreeSet<&GroupRef> = plan.steps.iter().filter_map(|step| step.operation.backends_of()).collect();
+    let following: BTreeSet<GroupRef> = changed.into_iter().filter(|group| can_follow(group)).cloned().collect();
+    plan.steps[..=last].sort_by_key(|step| step.operation.backends_of().is_some_and(|group| following.contains(group)));
 }
 
 /// What holds where the cloud does not say it.
