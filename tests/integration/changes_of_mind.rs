@@ -77,6 +77,16 @@ async fn settled() {
     tokio::time::sleep(Duration::from_secs(60)).await;
 }
 
+fn id_of_user(kind: Kind) -> &'static str {
+    if kind == Kind::Nlb { "nlb-user" } else { "lb-user" }
+}
+
+/// Lets a Service override listeners on the load balancer of a user.
+fn override_listeners(testbed: &Testbed, kind: Kind, name: &str) {
+    annotate(testbed, name, "id", id_of_user(kind));
+    annotate(testbed, name, "force-override-listeners", "true");
+}
+
 fn set(testbed: &Testbed, spec: &Value) {
     testbed.cluster.patch("Service", "default", "web", &json!({"spec": spec})).unwrap();
 }
@@ -424,10 +434,8 @@ fn a_service_that_no_longer_overrides_listeners_can_be_deleted() {
     for kind in Kind::BOTH {
         on_a_clock_of_its_own(0, async {
             let testbed = testbed(kind).await;
-            let id = if kind == Kind::Nlb { "nlb-user" } else { "lb-user" };
-            kind.of_user(&testbed, id);
-            annotate(&testbed, "web", "id", id);
-            annotate(&testbed, "web", "force-override-listeners", "true");
+            kind.of_user(&testbed, id_of_user(kind));
+            override_listeners(&testbed, kind, "web");
             let _product = start(&testbed, "");
             settled().await;
             assert_eq!(kind.listeners(&testbed), [80]);
@@ -462,17 +470,12 @@ fn a_port_of_a_service_that_vanished_goes_to_another_one_on_a_users_load_balance
     for kind in Kind::BOTH {
         on_a_clock_of_its_own(0, async {
             let testbed = testbed(kind).await;
-            let id = if kind == Kind::Nlb { "nlb-user" } else { "lb-user" };
-            kind.of_user(&testbed, id);
-            let share = |name: &str| {
-                annotate(&testbed, name, "id", id);
-                annotate(&testbed, name, "force-override-listeners", "true");
-            };
-            share("web");
+            kind.of_user(&testbed, id_of_user(kind));
+            override_listeners(&testbed, kind, "web");
             let _product = start(&testbed, "");
             settled().await;
             kind.expose(&testbed, "api", &[80], &[1]);
-            share("api");
+            override_listeners(&testbed, kind, "api");
             settled().await;
             let error = || {
                 let service = testbed.cluster.get("Service", "default", "api").unwrap();

@@ -4,6 +4,7 @@ mod changes_of_mind;
 mod defects;
 mod problem_scopes;
 mod properties;
+mod source_ranges;
 mod unready;
 
 use std::collections::{BTreeMap, BTreeSet};
