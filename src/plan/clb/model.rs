@@ -62,27 +62,27 @@ impl fmt::Display for ListenerKey {
 
 api_fields! {
     /// An attribute of a listener.
-    ListenerField {
+    ListenerField of Protocol {
         /// Peak bandwidth in Mbit/s, -1 for no limit.
         Bandwidth = "Bandwidth",
         /// `rr`, `wrr`, `wlc`, `sch`, `tch`, `qch`.
         Scheduler = "Scheduler",
         /// Source-address persistence of TCP in seconds, 0 for off.
-        PersistenceTimeout = "PersistenceTimeout",
+        PersistenceTimeout = "PersistenceTimeout" for Tcp,
         /// Idle timeout of established TCP connections in seconds.
-        EstablishedTimeout = "EstablishedTimeout",
+        EstablishedTimeout = "EstablishedTimeout" for Tcp,
         /// Idle timeout of HTTP connections in seconds.
-        IdleTimeout = "IdleTimeout",
+        IdleTimeout = "IdleTimeout" for Http Https,
         /// Time in seconds after which a request is answered with 504.
-        RequestTimeout = "RequestTimeout",
+        RequestTimeout = "RequestTimeout" for Http Https,
         /// Certificate of an HTTPS listener.
-        ServerCertificateId = "ServerCertificateId",
+        ServerCertificateId = "ServerCertificateId" for Https,
         /// `tls_cipher_policy_1_0` and so on.
-        TlsCipherPolicy = "TLSCipherPolicy",
+        TlsCipherPolicy = "TLSCipherPolicy" for Https,
         /// `on` or `off`.
-        EnableHttp2 = "EnableHttp2",
+        EnableHttp2 = "EnableHttp2" for Https,
         /// `true` or `false`.
-        ProxyProtocolV2Enabled = "ProxyProtocolV2Enabled",
+        ProxyProtocolV2Enabled = "ProxyProtocolV2Enabled" for Tcp Udp,
         /// `on` or `off`.
         AclStatus = "AclStatus",
         /// `white` or `black`.
@@ -90,31 +90,31 @@ api_fields! {
         /// One or several ids, separated by commas; compared as a set.
         AclId = "AclId",
         /// `on` or `off`.
-        ConnectionDrain = "ConnectionDrain",
+        ConnectionDrain = "ConnectionDrain" for Tcp Udp,
         /// Seconds.
-        ConnectionDrainTimeout = "ConnectionDrainTimeout",
+        ConnectionDrainTimeout = "ConnectionDrainTimeout" for Tcp Udp,
         /// `on` or `off`.
-        StickySession = "StickySession",
+        StickySession = "StickySession" for Http Https,
         /// `insert` or `server`.
-        StickySessionType = "StickySessionType",
+        StickySessionType = "StickySessionType" for Http Https,
         /// Name of the cookie in mode `server`.
-        Cookie = "Cookie",
+        Cookie = "Cookie" for Http Https,
         /// Seconds, in mode `insert`.
-        CookieTimeout = "CookieTimeout",
+        CookieTimeout = "CookieTimeout" for Http Https,
         /// `on` or `off`.
-        XForwardedForProto = "XForwardedFor_proto",
+        XForwardedForProto = "XForwardedFor_proto" for Http Https,
         /// `on` or `off`.
-        XForwardedForSlbPort = "XForwardedFor_SLBPORT",
+        XForwardedForSlbPort = "XForwardedFor_SLBPORT" for Http Https,
         /// `on` or `off`.
-        XForwardedForClientSrcPort = "XForwardedFor_ClientSrcPort",
+        XForwardedForClientSrcPort = "XForwardedFor_ClientSrcPort" for Http Https,
         /// Health checks of TCP and UDP: `on` or `off`.
-        HealthCheckSwitch = "HealthCheckSwitch",
+        HealthCheckSwitch = "HealthCheckSwitch" for Tcp Udp,
         /// Health checks of HTTP and HTTPS: `on` or `off`.
-        HealthCheck = "HealthCheck",
+        HealthCheck = "HealthCheck" for Http Https,
         /// `tcp` or `http`.
-        HealthCheckType = "HealthCheckType",
+        HealthCheckType = "HealthCheckType" for Tcp,
         /// Path of an HTTP check.
-        HealthCheckUri = "HealthCheckURI",
+        HealthCheckUri = "HealthCheckURI" for Tcp Http Https,
         /// 1 to 65535; -520 or 0 means the backend's port.
         HealthCheckConnectPort = "HealthCheckConnectPort",
         /// 2 to 10.
@@ -124,58 +124,19 @@ api_fields! {
         /// Seconds. Spelled with a lower-case h on the creation of TCP and UDP listeners.
         HealthCheckInterval = "HealthCheckInterval",
         /// Seconds, TCP and UDP.
-        HealthCheckConnectTimeout = "HealthCheckConnectTimeout",
+        HealthCheckConnectTimeout = "HealthCheckConnectTimeout" for Tcp Udp,
         /// Seconds, HTTP and HTTPS.
-        HealthCheckTimeout = "HealthCheckTimeout",
+        HealthCheckTimeout = "HealthCheckTimeout" for Http Https,
         /// Host header of an HTTP check.
-        HealthCheckDomain = "HealthCheckDomain",
+        HealthCheckDomain = "HealthCheckDomain" for Tcp Http Https,
         /// `http_2xx,http_3xx`; compared as written.
-        HealthCheckHttpCode = "HealthCheckHttpCode",
+        HealthCheckHttpCode = "HealthCheckHttpCode" for Tcp Http Https,
         /// `get` or `head`.
-        HealthCheckMethod = "HealthCheckMethod",
+        HealthCheckMethod = "HealthCheckMethod" for Http Https,
         /// `on` or `off`; fixed at creation.
-        ListenerForward = "ListenerForward",
+        ListenerForward = "ListenerForward" for Http,
         /// Port of the HTTPS listener that an HTTP listener redirects to; fixed at creation.
-        ForwardPort = "ForwardPort",
-    }
-}
-
-impl ListenerField {
-    /// Protocols whose listeners have it. Only these are ever sent.
-    pub const fn protocols(self) -> &'static [Protocol] {
-        use Protocol::{Http, Https, Tcp, Udp};
-        match self {
-            Self::PersistenceTimeout | Self::EstablishedTimeout | Self::HealthCheckType => &[Tcp],
-            Self::ConnectionDrain
-            | Self::ConnectionDrainTimeout
-            | Self::ProxyProtocolV2Enabled
-            | Self::HealthCheckSwitch
-            | Self::HealthCheckConnectTimeout => &[Tcp, Udp],
-            Self::IdleTimeout
-            | Self::RequestTimeout
-            | Self::StickySession
-            | Self::StickySessionType
-            | Self::Cookie
-            | Self::CookieTimeout
-            | Self::XForwardedForProto
-            | Self::XForwardedForSlbPort
-            | Self::XForwardedForClientSrcPort
-            | Self::HealthCheck
-            | Self::HealthCheckTimeout
-            | Self::HealthCheckMethod => &[Http, Https],
-            Self::HealthCheckUri | Self::HealthCheckDomain | Self::HealthCheckHttpCode => &[Tcp, Http, Https],
-            Self::ServerCertificateId | Self::TlsCipherPolicy | Self::EnableHttp2 => &[Https],
-            Self::ListenerForward | Self::ForwardPort => &[Http],
-            Self::Bandwidth
-            | Self::Scheduler
-            | Self::AclStatus
-            | Self::AclType
-            | Self::AclId
-            | Self::HealthCheckConnectPort
-            | Self::HealthyThreshold
-            | Self::UnhealthyThreshold
-            | Self::HealthCheckInterval => Protocol::ALL,
-        }
+        ForwardPort = "ForwardPort" for Http,
     }
 }
 
@@ -225,7 +186,7 @@ api_fields! {
     /// An attribute of an instance.
     InstanceField {
         /// Visible name.
-        Name = "LoadBalancerName",
+        Name = "LoadBalancerName" as "name",
         /// `internet` or `intranet`; fixed.
         AddressType = "AddressType",
         /// `ipv4` or `ipv6`; fixed.
@@ -241,33 +202,17 @@ api_fields! {
         /// `rg-...`; fixed.
         ResourceGroup = "ResourceGroupId",
         /// `PayBySpec` or `PayByCLCU`
-        ChargeType = "InstanceChargeType",
+        ChargeType = "InstanceChargeType" as "instance charge type",
         /// `slb.s1.small`, `slb.lcu.elastic`, ...
-        Spec = "LoadBalancerSpec",
+        Spec = "LoadBalancerSpec" as "spec",
         /// `paybytraffic` or `paybybandwidth`
-        InternetChargeType = "InternetChargeType",
+        InternetChargeType = "InternetChargeType" as "internet charge type",
         /// Mbit/s
-        Bandwidth = "Bandwidth",
+        Bandwidth = "Bandwidth" as "bandwidth",
         /// `on` or `off`
-        DeleteProtection = "DeleteProtection",
+        DeleteProtection = "DeleteProtection" as "delete protection",
         /// `ConsoleProtection` or `NonProtection`
-        ModificationProtection = "ModificationProtectionStatus",
-    }
-}
-
-impl InstanceField {
-    /// How plans call it.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Name => "name",
-            Self::ChargeType => "instance charge type",
-            Self::Spec => "spec",
-            Self::InternetChargeType => "internet charge type",
-            Self::Bandwidth => "bandwidth",
-            Self::DeleteProtection => "delete protection",
-            Self::ModificationProtection => "modification protection",
-            fixed => fixed.parameter(),
-        }
+        ModificationProtection = "ModificationProtectionStatus" as "modification protection",
     }
 }
 

@@ -103,9 +103,29 @@ impl<F: ApiField> FieldValues<F> for FieldTable<F> {
     }
 }
 
-/// Declares the attributes of one kind of thing: the only place that spells their API names.
+/// Declares the attributes of one kind of thing: the only place that spells their API names. `as` states how plans call an
+/// attribute, if not by its API name. Of listeners of several protocols, `for` states those that have an attribute.
 macro_rules! api_fields {
-    ($(#[$type_doc:meta])* $type:ident { $($(#[$doc:meta])* $name:ident = $parameter:literal,)* }) => {
+    ($(#[$type_doc:meta])* $type:ident of $protocol:ident {
+        $($(#[$doc:meta])* $name:ident = $parameter:literal $(for $($only:ident)+)?,)*
+    }) => {
+        $crate::plan::loadbalancer::api_fields::api_fields! {
+            $(#[$type_doc])* $type { $($(#[$doc])* $name = $parameter,)* }
+        }
+
+        impl $type {
+            /// Protocols whose listeners have it. Only these are ever sent.
+            pub const fn protocols(self) -> &'static [$protocol] {
+                match self { $(Self::$name => {
+                    let only: &[$protocol] = &[$($($protocol::$only),+)?];
+                    if only.is_empty() { $protocol::ALL } else { only }
+                })* }
+            }
+        }
+    };
+    ($(#[$type_doc:meta])* $type:ident {
+        $($(#[$doc:meta])* $name:ident = $parameter:literal $(as $label:literal)?,)*
+    }) => {
         $(#[$type_doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $type { $($(#[$doc])* $name,)* }
@@ -117,6 +137,12 @@ macro_rules! api_fields {
             /// The parameter's name in requests and, apart from case, in answers.
             pub const fn parameter(self) -> &'static str {
                 match self { $(Self::$name => $parameter,)* }
+            }
+
+            /// How plans call it.
+            pub fn label(self) -> &'static str {
+                let stated = match self { $(Self::$name => None$(.or(Some($label)))?,)* };
+                stated.unwrap_or(self.parameter())
             }
         }
 

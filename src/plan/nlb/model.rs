@@ -93,7 +93,7 @@ impl fmt::Display for ListenerKey {
 
 api_fields! {
     /// An attribute of a listener. Switches are `true` or `false`, lists of ids are joined by commas in order.
-    ListenerField {
+    ListenerField of Protocol {
         /// Seconds: 10 to 900, with UDP 10 to 20.
         IdleTimeout = "IdleTimeout",
         /// New connections a second, 0 for no limit.
@@ -107,36 +107,23 @@ api_fields! {
         /// A member of the JSON object `ProxyProtocolV2Config`.
         Ppv2VpcId = "Ppv2VpcIdEnabled",
         /// The server certificate: `CertificateIds.1`.
-        Certificate = "CertificateIds",
+        Certificate = "CertificateIds" for TcpSsl,
         /// Whether clients need a certificate.
-        CaEnabled = "CaEnabled",
+        CaEnabled = "CaEnabled" for TcpSsl,
         /// The CA of client certificates: `CaCertificateIds.1`.
-        CaCertificate = "CaCertificateIds",
+        CaCertificate = "CaCertificateIds" for TcpSsl,
         /// `tls_cipher_policy_1_0` and so on, or the id of a custom policy.
-        SecurityPolicy = "SecurityPolicyId",
+        SecurityPolicy = "SecurityPolicyId" for TcpSsl,
         /// Whether the application protocol is negotiated.
-        Alpn = "AlpnEnabled",
+        Alpn = "AlpnEnabled" for TcpSsl,
         /// `HTTP1Only`, `HTTP2Only`, `HTTP2Optional`, `HTTP2Preferred`
-        AlpnPolicy = "AlpnPolicy",
+        AlpnPolicy = "AlpnPolicy" for TcpSsl,
     }
 }
 
 impl ListenerField {
     /// The members of `ProxyProtocolV2Config`.
     pub const PPV2: [Self; 3] = [Self::Ppv2EndpointId, Self::Ppv2EndpointServiceId, Self::Ppv2VpcId];
-
-    /// Protocols whose listeners have it. Only these are ever sent.
-    pub const fn protocols(self) -> &'static [Protocol] {
-        match self {
-            Self::Certificate
-            | Self::CaEnabled
-            | Self::CaCertificate
-            | Self::SecurityPolicy
-            | Self::Alpn
-            | Self::AlpnPolicy => &[Protocol::TcpSsl],
-            _ => Protocol::ALL,
-        }
-    }
 }
 
 api_fields! {
@@ -203,17 +190,17 @@ api_fields! {
     /// An attribute of a load balancer, by its name when one is made and in answers. Switches are `true` or `false`.
     InstanceField {
         /// Visible name.
-        Name = "LoadBalancerName",
+        Name = "LoadBalancerName" as "name",
         /// Whether backends in other zones get traffic, too.
-        CrossZone = "CrossZoneEnabled",
+        CrossZone = "CrossZoneEnabled" as "cross-zone",
         /// Protection against deletion.
-        DeleteProtection = "DeletionProtectionConfig.Enabled",
+        DeleteProtection = "DeletionProtectionConfig.Enabled" as "delete protection",
         /// `ConsoleProtection` or `NonProtection`
-        ModificationProtection = "ModificationProtectionConfig.Status",
+        ModificationProtection = "ModificationProtectionConfig.Status" as "modification protection",
         /// `Internet` or `Intranet`
         AddressType = "AddressType",
         /// The same for IPv6; empty without IPv6.
-        Ipv6AddressType = "Ipv6AddressType",
+        Ipv6AddressType = "Ipv6AddressType" as "IPv6 address type",
         /// `cbwp-...`; empty if none.
         BandwidthPackage = "BandwidthPackageId",
         /// `ipv4` or `DualStack`; fixed.
@@ -224,18 +211,6 @@ api_fields! {
 }
 
 impl InstanceField {
-    /// How plans call it.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Name => "name",
-            Self::CrossZone => "cross-zone",
-            Self::DeleteProtection => "delete protection",
-            Self::ModificationProtection => "modification protection",
-            Self::Ipv6AddressType => "IPv6 address type",
-            other => other.parameter(),
-        }
-    }
-
     /// A value as people write it.
     pub fn shown(self, value: &str) -> &str {
         match self {
