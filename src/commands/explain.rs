@@ -20,7 +20,7 @@ use crate::controllers::loadbalancer::{self, Linted};
 use crate::controllers::registry::{CONTROLLERS, Subject};
 use crate::controllers::{Clients, Previewed};
 use crate::plan::inputs::{NodeView, ObjectKey, ObjectKind, ServiceView};
-use crate::plan::loadbalancer::handling::LoadBalancerKind;
+use crate::plan::loadbalancer::ownership::LoadBalancerKind;
 use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::{LineKind, PlanLine, count_of};
 

@@ -19,7 +19,7 @@ use crate::cluster;
 use crate::config::{Config, ConfigSource};
 use crate::controllers::loadbalancer::{self, Linted};
 use crate::plan::count_of;
-use crate::plan::loadbalancer::handling::LoadBalancerKind;
+use crate::plan::loadbalancer::ownership::LoadBalancerKind;
 use crate::plan::loadbalancer::problem::ServiceProblem;
 
 /// Stands for the standard input.

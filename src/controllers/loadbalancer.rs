@@ -62,7 +62,7 @@ use crate::cluster::{Cluster, DirtyKeys, Watched};
 use crate::config::Config;
 use crate::fence::Fence;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
-use crate::plan::loadbalancer::handling::LoadBalancerKind;
+use crate::plan::loadbalancer::ownership::LoadBalancerKind;
 use crate::plan::loadbalancer::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::loadbalancer::unready::UnreadyNodes;
 use crate::plan::location::CloudLocation;

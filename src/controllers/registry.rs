@@ -29,7 +29,7 @@ use crate::alibaba::actions;
 use crate::alibaba::endpoints::CloudProduct;
 use crate::config::{Catalog, Config, ControllerEntry};
 use crate::plan::inputs::{NodeView, ObjectKey, ObjectKind, ServiceView, VolumeView};
-use crate::plan::loadbalancer::handling::LoadBalancerKind;
+use crate::plan::loadbalancer::ownership::LoadBalancerKind;
 use crate::plan::loadbalancer::settings::state_enough_zones;
 use crate::plan::node::{NodeClass, classify};
 

@@ -451,6 +451,42 @@ fn a_service_that_no_longer_overrides_listeners_can_be_deleted() {
 }
 
 /// The answer to the removal of the finalizer can be lost, and a condition that says so comes after it.
+/// What the account has of Services: load balancers, listeners, and server groups.
+fn held(testbed: &Testbed, kind: Kind) -> [usize; 3] {
+    [kind.count(testbed), kind.listeners(testbed).len(), kind.groups(testbed).len()]
+}
+
+#[test]
+fn nothing_of_a_service_is_left_although_its_id_names_another_load_balancer_than_it_has() {
+    for kind in Kind::BOTH {
+        let another = if kind == Kind::Nlb { "nlb-another" } else { "lb-another" };
+        for (on_users, named) in [false, true]
+            .into_iter()
+            .flat_map(|on_users| ["lb-missing", "nlb-missing", another].map(|id| (on_users, id)))
+        {
+            on_a_clock_of_its_own(0, async {
+                let testbed = testbed(kind).await;
+                [id_of_user(kind), another].iter().for_each(|id| kind.of_user(&testbed, id));
+                let before = held(&testbed, kind);
+                if on_users {
+                    override_listeners(&testbed, kind, "web");
+                }
+                let _product = start(&testbed, "");
+                settled().await;
+                assert_eq!(held(&testbed, kind), [before[0] + usize::from(!on_users), 1, 1]);
+                annotate(&testbed, "web", "id", named);
+                settled().await;
+                set(&testbed, &json!({"type": "ClusterIP"}));
+                settled().await;
+                let case = format!("{kind:?}, on a user's: {on_users}, {named}");
+                assert_eq!(held(&testbed, kind), before, "{case}");
+                let service = testbed.cluster.get("Service", "default", "web").unwrap();
+                assert!(service["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty), "{case}");
+            });
+        }
+    }
+}
+
 #[test]
 fn a_service_that_asks_for_no_load_balancer_keeps_no_condition_of_one() {
     on_a_clock_of_its_own(0, async {

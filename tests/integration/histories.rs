@@ -24,7 +24,7 @@ use alicloud_ccm::plan::loadbalancer::ownership::{FINALIZER, NLB_FINALIZER};
 use alicloud_ccm::plan::nlb::annotations::Name as NlbName;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sim::cloud::{Acl, Fault, SecurityGroup};
+use sim::cloud::{Account, Acl, Backend, Fault, Group, SecurityGroup, ServerGroup};
 use sim::cluster::{Chaos, Endpoint, Failure, NodeSpec, Version};
 use sim::testbed::{REGION, Testbed, VPC, instance};
 use tokio::time::Instant;
@@ -97,10 +97,30 @@ impl Start {
         for number in 0..USERS {
             Kind::Clb.of_user(&testbed, &format!("lb-user-s{number}"));
             Kind::Nlb.of_user(&testbed, &format!("nlb-user-s{number}"));
+            for letter in ["a", "b"] {
+                testbed.cloud.edit(|cloud| groups_of_user(cloud, &format!("user-s{number}"), letter));
+            }
         }
         let foreign = Foreign::settle(&testbed, &["s0", "s1"]);
         Self { testbed, foreign, rows: [rows::<ClbName>(), rows::<NlbName>()] }
     }
+}
+
+/// Server groups on the load balancers of a user, with a server that the user put there.
+fn groups_of_user(cloud: &mut Account, user: &str, letter: &str) {
+    let name = format!("group-{user}-{letter}");
+    let by_hand = Backend {
+        server_id: instance(1),
+        server_ip: String::new(),
+        port: 9000,
+        weight: 7,
+        kind: "ecs".into(),
+        description: "by hand".into(),
+    };
+    let group = Group { backends: vec![by_hand], ..Group::new(&name) };
+    let lb = cloud.load_balancers.get_mut(&format!("lb-{user}")).unwrap();
+    lb.groups.insert(format!("rsp-{user}-{letter}"), group);
+    cloud.nlb.groups.insert(format!("sgp-{user}-{letter}"), ServerGroup::new(&name, VPC, "Instance", "TCP").into());
 }
 
 /// What runs in a world; dropping it is like killing it.

@@ -24,7 +24,7 @@ use crate::controllers::{registry, route};
 use crate::fence::fence;
 use crate::plan::count_of;
 use crate::plan::inputs::ServiceView;
-use crate::plan::loadbalancer::handling::LoadBalancerKind::{self, Clb, Nlb};
+use crate::plan::loadbalancer::ownership::LoadBalancerKind::{self, Clb, Nlb};
 use crate::plan::location::CloudLocation;
 
 /// Clocks further apart than this are reported; the vendor takes 15 minutes.

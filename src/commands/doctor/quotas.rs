@@ -8,7 +8,7 @@ use crate::controllers::loadbalancer;
 use crate::plan::clb::annotations::Name;
 use crate::plan::inputs::{NodeView, ServiceView};
 use crate::plan::loadbalancer::annotations::{AnnotationName as _, raw};
-use crate::plan::loadbalancer::handling::LoadBalancerKind;
+use crate::plan::loadbalancer::ownership::LoadBalancerKind;
 use crate::plan::node::{NodeClass, classify};
 
 /// What the vendor grants by default to one kind of load balancers.

@@ -26,7 +26,6 @@ use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::inputs::NodeView;
 use crate::plan::loadbalancer::cloud::Answer;
 use crate::plan::loadbalancer::goal;
-use crate::plan::loadbalancer::handling::LoadBalancerKind;
 use crate::plan::loadbalancer::operation::Part;
 use crate::plan::loadbalancer::ownership::Owner;
 use crate::plan::loadbalancer::zones;
@@ -64,7 +63,6 @@ impl Product for ClbProduct {
 
     const CONTROLLER: &'static str = super::NAME;
     const COMPONENT: &'static str = "service-controller";
-    const KIND: LoadBalancerKind = LoadBalancerKind::Clb;
 
     async fn read(&self, owner: &Owner, id: &str, due: Due<'_>) -> Result<Observed, Fault> {
         self.read_instance(owner, id, due).await.map(Observed::alone)

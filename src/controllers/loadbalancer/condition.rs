@@ -12,7 +12,8 @@ use crate::clock;
 use crate::cluster::{Patch, PatchFormat, WriteFault, without_request_ids};
 use crate::plan::inputs::{LOAD_BALANCER_READY, ObjectKind, ServiceView, SyncCondition};
 use crate::plan::loadbalancer::cloud::CloudModel;
-use crate::plan::loadbalancer::handling::{Handling, LoadBalancerKind};
+use crate::plan::loadbalancer::handling::Handling;
+use crate::plan::loadbalancer::ownership::LoadBalancerKind;
 use crate::telemetry::alarms::{ObjectReport, SyncState};
 
 /// From 1.24 on, API servers keep conditions of Services: before, the field is unknown, or its feature gate

@@ -8,7 +8,8 @@ use crate::config::Config;
 use crate::controllers::Previewed;
 use crate::plan::inputs::ServiceView;
 use crate::plan::loadbalancer::cloud::{CloudModel, Observed};
-use crate::plan::loadbalancer::handling::{self, Handling, LoadBalancerKind, NLB_CLASS};
+use crate::plan::loadbalancer::handling::{self, Handling, NLB_CLASS};
+use crate::plan::loadbalancer::ownership::LoadBalancerKind;
 use crate::plan::location::CloudLocation;
 
 /// A Service's load balancer, as it is wanted and as it is, without the plan.

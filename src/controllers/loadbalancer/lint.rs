@@ -10,7 +10,8 @@ use crate::plan::inputs::ServiceView;
 use crate::plan::loadbalancer::annotations::{self, AnnotationName as _, ID, LEGACY_PREFIX, PREFIX};
 use crate::plan::loadbalancer::cloud::Observed;
 use crate::plan::loadbalancer::goal::Goal;
-use crate::plan::loadbalancer::handling::{Departure, Handling, LoadBalancerKind};
+use crate::plan::loadbalancer::handling::Handling;
+use crate::plan::loadbalancer::ownership::LoadBalancerKind;
 use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::loadbalancer::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::location::CloudLocation;
@@ -95,7 +96,7 @@ fn allocate_node_ports(service: &mut ServiceView) {
 fn of<P: Product>(written: &ServiceView, service: &ServiceView, settings: &ServiceSettings) -> Linted {
     let goal = Goal::<P::Model>::desire_alone(service, settings);
     let plan = goal.diff(&Observed::default());
-    let is_named = Departure::of(service).reuse.is_some();
+    let is_named = goal.facts().named.is_some();
     let is_judged = |problem: &ServiceProblem| !is_named || problem.field != ID.full();
     Linted {
         kind: Some(P::KIND),

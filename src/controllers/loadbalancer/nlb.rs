@@ -25,7 +25,6 @@ use crate::config::Config;
 use crate::plan::inputs::NodeView;
 use crate::plan::loadbalancer::cloud::Answer;
 use crate::plan::loadbalancer::goal;
-use crate::plan::loadbalancer::handling::LoadBalancerKind;
 use crate::plan::loadbalancer::operation::Part;
 use crate::plan::loadbalancer::ownership::{MARK_TAG, Owner};
 use crate::plan::loadbalancer::settings::{ServiceOptions, state_enough_zones};
@@ -79,7 +78,6 @@ impl Product for NlbProduct {
 
     const CONTROLLER: &'static str = super::NLB;
     const COMPONENT: &'static str = "nlb-controller";
-    const KIND: LoadBalancerKind = LoadBalancerKind::Nlb;
 
     fn options(config: &Config) -> ServiceOptions {
         let nlb = &config.nlb;

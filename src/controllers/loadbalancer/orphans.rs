@@ -25,7 +25,7 @@ use crate::controllers::orphan::{Orphans, owners};
 use crate::controllers::reporter::tell_withheld;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::loadbalancer::orphans::{OrphanedGroup, OrphanedInstance, UnclaimedGroups};
-use crate::plan::loadbalancer::ownership::Owner;
+use crate::plan::loadbalancer::ownership::{LoadBalancerKind, Owner};
 use crate::plan::loadbalancer::settings::ServiceSettings;
 use crate::plan::provenance::{Provenance, Unclaimed, shared_id};
 use crate::telemetry::alarms::named;
@@ -95,7 +95,7 @@ pub async fn nlb_orphans(clients: &Clients, config: &Config) -> Orphans {
                 })
             }));
             orphans.add(alone);
-            let any_owner = Owner::of_network_load_balancer(&ServiceView::default(), &settings);
+            let any_owner = Owner::of_kind(LoadBalancerKind::Nlb, &ServiceView::default(), &settings);
             let suspects = used.iter().flat_map(|(group, used_by)| suspects(&any_owner, group, used_by)).collect();
             add_left_behind(left_behind(&product, suspects, &services, &settings).await, &mut orphans);
         }

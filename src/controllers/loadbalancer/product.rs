@@ -23,11 +23,11 @@ use crate::plan::loadbalancer::cloud::{Answer, CloudModel, Observed};
 use crate::plan::loadbalancer::desired::{Desired, ProductModel};
 use crate::plan::loadbalancer::goal::Goal;
 use crate::plan::loadbalancer::group_diff::GroupModel;
-use crate::plan::loadbalancer::handling::{Departure, LoadBalancerKind};
+use crate::plan::loadbalancer::handling::Departure;
 use crate::plan::loadbalancer::model::{DesiredGroup, ObservedGroup};
 use crate::plan::loadbalancer::operation::Operation;
 use crate::plan::loadbalancer::orphans::TaggedInstance;
-use crate::plan::loadbalancer::ownership::Owner;
+use crate::plan::loadbalancer::ownership::{LoadBalancerKind, Owner};
 use crate::plan::loadbalancer::problem::{ScopedProblems, ServiceProblem};
 use crate::plan::loadbalancer::settings::ServiceOptions;
 use crate::plan::loadbalancer::steps::Plan;
@@ -43,7 +43,7 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// The component that its events name.
     const COMPONENT: &'static str;
     /// Which Services it handles.
-    const KIND: LoadBalancerKind;
+    const KIND: LoadBalancerKind = Self::Model::KIND;
 
     /// The part of the configuration for this product.
     fn options(config: &Config) -> ServiceOptions {

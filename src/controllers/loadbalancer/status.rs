@@ -14,8 +14,8 @@ use crate::plan::inputs::{Ingress, IngressDetails, ObjectKey, ObjectKind, Servic
 use crate::plan::loadbalancer::applied::{self, Applied};
 use crate::plan::loadbalancer::cloud::Observed;
 use crate::plan::loadbalancer::goal::Goal;
-use crate::plan::loadbalancer::handling::{Handling, LoadBalancerKind};
-use crate::plan::loadbalancer::ownership::RESTORED;
+use crate::plan::loadbalancer::handling::Handling;
+use crate::plan::loadbalancer::ownership::{LoadBalancerKind, RESTORED};
 
 /// From 1.24 on, API servers keep the ports of an entry without being asked to.
 const KNOWS_PORTS: u32 = 24;

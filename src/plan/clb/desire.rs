@@ -20,11 +20,11 @@ use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::backends::AddressFamily;
 use crate::plan::loadbalancer::desire::SOURCE_RANGES;
 use crate::plan::loadbalancer::desired::{ProductModel, Removal, Sources};
+use crate::plan::loadbalancer::diff;
 use crate::plan::loadbalancer::origins::{self, NOT_CHOSEN_YET, configured};
-use crate::plan::loadbalancer::ownership::Owner;
+use crate::plan::loadbalancer::ownership::LoadBalancerKind;
 use crate::plan::loadbalancer::problem::{ProblemScope, ScopedProblems, ServiceProblem};
 use crate::plan::loadbalancer::settings::ServiceSettings;
-use crate::plan::loadbalancer::{applied, diff};
 use crate::plan::setting::Otherwise;
 use crate::plan::setting::SettingSource::{Nodes, Spec};
 
@@ -42,16 +42,12 @@ const JOINT: [Field; 9] = [
 ];
 
 impl ProductModel for ClbModel {
-    const APPLIED: &'static str = applied::CLB;
+    const KIND: LoadBalancerKind = LoadBalancerKind::Clb;
     const FIXES_GROUPS: &'static [Name] = &[Name::IpVersion, Name::BackendIpVersion];
     type Name = Name;
     type Instance = DesiredInstance;
     type Access = DesiredAccess;
     type Extra = ClbExtra;
-
-    fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
-        Owner::of(service, settings)
-    }
 
     fn family(annotations: &Annotations, settings: &ServiceSettings) -> AddressFamily {
         let is_ipv6 = |name| annotations.is(name, "ipv6");

@@ -32,7 +32,8 @@ impl<M: ProductModel> Desired<M> {
         let annotations = &parse::<M::Name>(service);
         let rules = &backend_rules::<M>(service, annotations, settings);
         let backends = BackendSources::new(rules, inputs.nodes, inputs.endpoints);
-        let sources = &Sources { inputs, annotations, owner: M::owner(service, settings), backends, rules };
+        let sources =
+            &Sources { inputs, annotations, owner: Owner::of_kind(M::KIND, service, settings), backends, rules };
         let mut problems = ScopedProblems::default();
         let (instance, extra) = M::instance(sources, &mut problems);
         // A value with a mistake still says that the load balancer is one of the user.
@@ -59,7 +60,7 @@ impl<M: ProductModel> Desired<M> {
             unresolved: BTreeSet::new(),
             outside: BTreeSet::new(),
             ingress: service.ingress.clone(),
-            applied: applied(service, M::APPLIED),
+            applied: applied(service, M::KIND.applied_key()),
             applies: Applied::new(),
             owner: sources.owner.clone(),
             extra,

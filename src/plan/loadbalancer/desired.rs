@@ -13,7 +13,7 @@ use super::handling::Departure;
 use super::management::ManagementLevel;
 use super::model::{Backend, BackendKey, BackendKind, DesiredBackends, DesiredGroup, GroupRef, NodeBackends};
 use super::operation::{ListenerFields, OperationModel};
-use super::ownership::Owner;
+use super::ownership::{LoadBalancerKind, Owner};
 use super::problem::{ProblemScope, ScopedProblems, ServiceProblem};
 use super::settings::ServiceSettings;
 use super::steps::{Plan, Target};
@@ -23,8 +23,8 @@ use crate::plan::setting::Otherwise;
 
 /// What a product brings, so that what all products do is written once.
 pub trait ProductModel: CloudModel<ListenerKey: Into<Target>> {
-    /// The annotation that remembers what was [applied](super::applied).
-    const APPLIED: &'static str;
+    /// Which kind of load balancer it is.
+    const KIND: LoadBalancerKind;
     /// Annotations that decide about server groups, besides those that name them.
     const FIXES_GROUPS: &'static [Self::Name] = &[];
     /// Its annotations.
@@ -35,9 +35,6 @@ pub trait ProductModel: CloudModel<ListenerKey: Into<Target>> {
     type Access: Clone + Debug + Send + Sync;
     /// What only this product has.
     type Extra: Clone + Debug + Send + Sync;
-
-    /// Who asks.
-    fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner;
 
     /// Which addresses of backends are attached.
     fn family(annotations: &Annotations<Self::Name>, settings: &ServiceSettings) -> AddressFamily;

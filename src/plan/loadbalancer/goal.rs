@@ -55,11 +55,11 @@ impl<M: ProductModel> Goal<M> {
     /// The desired state of a Service that is deleted or no longer managed: nothing of it remains.
     pub fn removal(service: &ServiceView, settings: &ServiceSettings) -> Self {
         Self::Remove(Box::new(Removal {
-            owner: M::owner(service, settings),
-            departure: Departure::of(service),
+            owner: Owner::of_kind(M::KIND, service, settings),
+            departure: Departure::of(M::KIND, service),
             stays: !service.deleting,
             had_ranges: !service.source_ranges.is_empty()
-                || applied(service, M::APPLIED).contains(applied::SOURCE_RANGES)
+                || applied(service, M::KIND.applied_key()).contains(applied::SOURCE_RANGES)
                 || service.labels.contains_key(LABEL_SECURITY_GROUP),
         }))
     }

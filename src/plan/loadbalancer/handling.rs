@@ -4,7 +4,8 @@ use super::annotations::{AnnotationKey, FORCE_OVERRIDE_LISTENERS, ID, MANAGE, PR
 use super::applied;
 use super::management::ManagementLevel;
 use super::ownership::{
-    FINALIZER, LABEL_FORMER_LB_ID, LABEL_HASH, LABEL_LB_ID, LABEL_SECURITY_GROUP, NLB_FINALIZER, RESTORED,
+    FINALIZER, LABEL_FORMER_LB_ID, LABEL_HASH, LABEL_LB_ID, LABEL_SECURITY_GROUP, LoadBalancerKind, NLB_FINALIZER,
+    RESTORED,
 };
 use super::problem::ServiceProblem;
 use super::settings::ServiceSettings;
@@ -56,19 +57,7 @@ impl Handling {
     }
 }
 
-/// The kinds of load balancers. Each has a controller of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoadBalancerKind {
-    /// CLB.
-    Clb,
-    /// NLB.
-    Nlb,
-}
-
 impl LoadBalancerKind {
-    /// Both of them.
-    pub const ALL: [Self; 2] = [Self::Clb, Self::Nlb];
-
     /// What keeps a Service until its load balancer of this kind is gone.
     pub const fn finalizer(self) -> &'static str {
         match self {
@@ -246,7 +235,7 @@ impl LoadBalancerKind {
             "" => makes,
             id => id,
         };
-        let departure = Departure::of(&self.superseded(service));
+        let departure = Departure::of(self, &self.superseded(service));
         let fate = match (&departure.reuse, departure.preserve) {
             (Some(_), _) => "loses what was made there for the Service, and stays",
             (None, true) => "is kept, as preserve-lb-on-delete asks",
@@ -342,7 +331,7 @@ pub fn is_inherited(service: &ServiceView) -> bool {
 /// What a Service says about being cleaned up after. It is read leniently: a Service with mistakes can be deleted too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Departure {
-    /// The user's load balancer. As long as the annotation is there, whatever it says, no load balancer is deleted.
+    /// The user's load balancer that the annotation names, unless another one serves the Service.
     pub reuse: Option<String>,
     /// Whether a load balancer of ours is kept.
     pub preserve: bool,
@@ -353,13 +342,13 @@ pub struct Departure {
 }
 
 impl Departure {
-    /// Reads it from the annotations.
-    pub fn of(service: &ServiceView) -> Self {
+    /// Reads it from the annotations. `kind` is that of the load balancer that the Service leaves.
+    pub fn of(kind: LoadBalancerKind, service: &ServiceView) -> Self {
         let set = |name| raw(service, name).filter(|value| !value.is_empty());
         let mut named_groups = named_groups(set(VGROUP_PORT).unwrap_or_default());
         named_groups.extend(applied::groups(&applied::applied(service, applied::NLB)).cloned());
         Self {
-            reuse: set(ID).map(|id| id.trim().to_owned()).filter(|id| !id.is_empty()),
+            reuse: kind.former(service).is_none().then(|| set(ID)).flatten().map(|id| id.trim().to_owned()),
             preserve: set(PRESERVE_ON_DELETE).is_some(),
             override_listeners: set(FORCE_OVERRIDE_LISTENERS).map(str::trim) == Some("true"),
             named_groups,

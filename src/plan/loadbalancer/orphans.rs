@@ -12,9 +12,9 @@ use litemap::LiteMap;
 use serde::Serialize;
 
 use super::annotations::{ID, raw};
-use super::handling::LoadBalancerKind;
 use super::ownership::{
-    CLUSTER_UID_TAG, LABEL_FORMER_LB_ID, LABEL_LB_ID, MARK_TAG, Owner, REUSE_TAG, default_name, marked_uid,
+    CLUSTER_UID_TAG, LABEL_FORMER_LB_ID, LABEL_LB_ID, LoadBalancerKind, MARK_TAG, Owner, REUSE_TAG, default_name,
+    marked_uid,
 };
 use super::settings::ServiceSettings;
 use crate::plan::inputs::ServiceView;

@@ -14,7 +14,7 @@
 //! recognised when read, so a group that carries a long mark is still ours. To the official controller the short form
 //! is foreign, and it leaves it alone.
 //!
-//! Network load balancers have marks of their own, [`MarkForm::Dotted`]: `k8s.<part>.<service>.<namespace>.<cluster id>`,
+//! Network load balancers have marks of their own, [`LoadBalancerKind::Nlb`]: `k8s.<part>.<service>.<namespace>.<cluster id>`,
 //! where the part is the port and the protocol of a listener, with a dot between them. Their limit is 128 characters.
 
 use std::collections::BTreeMap;
@@ -93,29 +93,31 @@ pub fn is_mark(text: &str) -> bool {
     }
 }
 
-/// How a product writes marks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MarkForm {
-    /// `k8s/80/service/namespace/cluster`
-    #[default]
-    Slashed,
-    /// `k8s.80.TCP.service.namespace.cluster`
-    Dotted,
+/// The kinds of load balancers. Each has a controller of its own, and writes marks in its own way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadBalancerKind {
+    /// CLB: `k8s/80/service/namespace/cluster`
+    Clb,
+    /// NLB: `k8s.80.TCP.service.namespace.cluster`
+    Nlb,
 }
 
-impl MarkForm {
+impl LoadBalancerKind {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Clb, Self::Nlb];
+
     const fn separator(self) -> char {
         match self {
-            Self::Slashed => '/',
-            Self::Dotted => '.',
+            Self::Clb => '/',
+            Self::Nlb => '.',
         }
     }
 
     /// Parts in the part that tells one mark of a Service from another.
     const fn parts(self) -> usize {
         match self {
-            Self::Slashed => 1,
-            Self::Dotted => 2,
+            Self::Clb => 1,
+            Self::Nlb => 2,
         }
     }
 }
@@ -135,13 +137,18 @@ pub struct Owner {
     pub service: String,
     /// See [`marked_uid`]; only the instance's name and tag depend on it.
     pub uid: String,
-    /// How marks are written.
-    pub marks: MarkForm,
+    /// What kind of load balancer it has.
+    pub kind: LoadBalancerKind,
 }
 
 impl Owner {
-    /// The owner that a Service is.
+    /// The owner that a Service is, of a classic load balancer.
     pub fn of(service: &ServiceView, settings: &ServiceSettings) -> Self {
+        Self::of_kind(LoadBalancerKind::Clb, service, settings)
+    }
+
+    /// The same, of a load balancer of this kind.
+    pub fn of_kind(kind: LoadBalancerKind, service: &ServiceView, settings: &ServiceSettings) -> Self {
         Self {
             cluster_id: settings.cluster_id.clone(),
             cluster_tag: settings.cluster_tag.clone(),
@@ -149,13 +156,8 @@ impl Owner {
             namespace: service.key.namespace.to_string(),
             service: service.key.name.to_string(),
             uid: marked_uid(service).to_owned(),
-            marks: MarkForm::Slashed,
+            kind,
         }
-    }
-
-    /// The same Service as the owner of a network load balancer.
-    pub fn of_network_load_balancer(service: &ServiceView, settings: &ServiceSettings) -> Self {
-        Self { marks: MarkForm::Dotted, ..Self::of(service, settings) }
     }
 
     /// See [`default_name`].
@@ -197,7 +199,7 @@ impl Owner {
     /// The name of a server group, and the description of its backends. `part` is the node port, or in ENI mode the
     /// target port; with dotted marks, the listener's protocol follows.
     pub fn group_key(&self, part: &str) -> String {
-        self.mark(part, if self.marks == MarkForm::Slashed { SHORT_MARK } else { DOTTED_MARK })
+        self.mark(part, if self.kind == LoadBalancerKind::Clb { SHORT_MARK } else { DOTTED_MARK })
     }
 
     /// The name of the security group of a network load balancer.
@@ -241,13 +243,13 @@ impl Owner {
     /// Whether a listener with this description is ours. The port in the mark need not be the listener's.
     pub fn owns_listener(&self, description: &str) -> bool {
         let Some(part) = self.part(description) else { return false };
-        let ports = match self.marks {
-            MarkForm::Slashed => part,
-            MarkForm::Dotted => part.split('.').next().unwrap_or_default(),
+        let ports = match self.kind {
+            LoadBalancerKind::Clb => part,
+            LoadBalancerKind::Nlb => part.split('.').next().unwrap_or_default(),
         };
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         match ports.split_once('_') {
-            Some((first, last)) if self.marks == MarkForm::Dotted => is_number(first) && is_number(last),
+            Some((first, last)) if self.kind == LoadBalancerKind::Nlb => is_number(first) && is_number(last),
             _ => is_number(ports),
         }
     }
@@ -269,7 +271,7 @@ impl Owner {
 
     /// The other Service of this cluster that a mark names in its long form.
     pub fn other_in_mark(&self, mark: &str) -> Option<Self> {
-        let separator = self.marks.separator();
+        let separator = self.kind.separator();
         let rest = mark.strip_suffix(self.cluster_id.as_str())?.strip_suffix(separator)?;
         let (rest, namespace) = rest.rsplit_once(separator)?;
         let (_, service) = rest.rsplit_once(separator)?;
@@ -298,7 +300,7 @@ impl Owner {
 
     /// The part of a mark of ours that tells one from another.
     fn part<'a>(&self, text: &'a str) -> Option<&'a str> {
-        let separator = self.marks.separator();
+        let separator = self.kind.separator();
         let rest = text.strip_prefix("k8s")?.strip_prefix(separator)?;
         let ends = [&self.cluster_id, &self.namespace, &self.service];
         let full =
@@ -307,11 +309,11 @@ impl Owner {
             let (part, digest) = rest.rsplit_once(separator)?;
             (digest.len() == 40 && digest == self.digest()).then_some(part)
         };
-        full.or_else(short).filter(|part| part.split(separator).count() == self.marks.parts())
+        full.or_else(short).filter(|part| part.split(separator).count() == self.kind.parts())
     }
 
     fn mark(&self, part: &str, limit: usize) -> String {
-        let separator = self.marks.separator();
+        let separator = self.kind.separator();
         let Self { service, namespace, cluster_id, .. } = self;
         let full = format!("k8s{separator}{part}{separator}{service}{separator}{namespace}{separator}{cluster_id}");
         if full.chars().count() <= limit { full } else { format!("k8s{separator}{part}{separator}{}", self.digest()) }
@@ -334,13 +336,13 @@ mod tests {
             namespace: "ns".to_owned(),
             service: service.to_owned(),
             uid: "5e4dbfc9-c2ae-4642-b033-5607860aef6a".to_owned(),
-            marks: MarkForm::Slashed,
+            kind: LoadBalancerKind::Clb,
         }
     }
 
     #[test]
     fn marks_of_network_load_balancers_have_dots_and_name_the_protocol() {
-        let owner = Owner { marks: MarkForm::Dotted, ..owner("svc") };
+        let owner = Owner { kind: LoadBalancerKind::Nlb, ..owner("svc") };
         for (text, listener, group) in [
             ("k8s.80.TCP.svc.ns.cid", true, true),
             ("k8s.80_400.TCP.svc.ns.cid", true, true),

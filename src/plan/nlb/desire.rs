@@ -19,7 +19,7 @@ use crate::plan::loadbalancer::annotations::{AnnotationName, Applies};
 use crate::plan::loadbalancer::backends::AddressFamily;
 use crate::plan::loadbalancer::desired::{ProductModel, Removal, Sources};
 use crate::plan::loadbalancer::origins::{self, NOT_CHOSEN_YET, configured};
-use crate::plan::loadbalancer::ownership::{LABEL_SECURITY_GROUP, Owner};
+use crate::plan::loadbalancer::ownership::{LABEL_SECURITY_GROUP, LoadBalancerKind};
 use crate::plan::loadbalancer::problem::{ProblemScope, ScopedProblems, ServiceProblem};
 use crate::plan::loadbalancer::settings::ServiceSettings;
 use crate::plan::loadbalancer::{applied, diff};
@@ -27,16 +27,12 @@ use crate::plan::setting::Otherwise;
 use crate::plan::setting::SettingSource::{Nodes, Spec};
 
 impl ProductModel for NlbModel {
-    const APPLIED: &'static str = applied::NLB;
+    const KIND: LoadBalancerKind = LoadBalancerKind::Nlb;
     const FIXES_GROUPS: &'static [Name] = &[Name::IpVersion, Name::BackendIpVersion, Name::ServerGroupType];
     type Name = Name;
     type Instance = DesiredInstance;
     type Access = DesiredAccess;
     type Extra = NlbExtra;
-
-    fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
-        Owner::of_network_load_balancer(service, settings)
-    }
 
     fn family(annotations: &Annotations, settings: &ServiceSettings) -> AddressFamily {
         let ipv6 = annotations.is(Name::IpVersion, "DualStack") && settings.service.ipv6;

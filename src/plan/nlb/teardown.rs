@@ -155,11 +155,8 @@ fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut P
             plan.step(operation, (*key).into(), [], "the Service no longer needs it");
             references.dropped.entry(listener.group_id.clone()).or_default().push(*key);
         } else {
-            references
-                .kept
-                .entry(listener.group_id.clone())
-                .or_default()
-                .push((*key, owner.owns_listener(&listener.description)));
+            // Where it is ours, its user has taken it out of management, and backends of ours still go.
+            references.kept.entry(listener.group_id.clone()).or_default().push((*key, false));
         }
     }
     clear(owner, observed, &references, plan);

@@ -9,7 +9,7 @@ use alicloud_ccm::plan::nlb::annotations::Name as NlbName;
 use serde_json::{Value, json};
 
 use super::life::{Deed, Life, Pause, Step, fields, index, merge};
-use super::values::{INVALID, valid};
+use super::values::{GROUP, INVALID, valid};
 use super::{NETWORK_CLASS, known};
 use crate::random_faults::Dice;
 
@@ -140,24 +140,35 @@ impl Generator {
         if self.one_in(3) {
             it["ports"]["b"] = self.port(number, 1);
         }
-        for _ in 0..self.dice.below(4) {
-            let row = self.row(&it);
-            let value = self.dice.below(row.values.len() as u64);
-            it["annotations"][row.key] = row.values[usize::try_from(value).unwrap()].clone().into();
-        }
         if number < USERS && self.one_in(4) {
             it["home"] =
                 json!({annotations::FORCE_OVERRIDE_LISTENERS.full(): if self.one_in(4) { "false" } else { "true" }});
+        }
+        for _ in 0..self.dice.below(4) {
+            let row = self.row(&it);
+            it["annotations"][row.key.as_str()] = self.value(&row, number, &it).into();
         }
         at_home(&mut it, number);
         it["pods"] = self.pods(&json!({}));
         it
     }
 
-    /// A row of the product that the Service asks for.
+    /// A row of the product that the Service asks for, rather one that counts on the load balancer of a user.
     fn row(&mut self, service: &Value) -> Row {
+        let of_users = !service["home"].is_null() && self.one_in(3);
         let rows = &self.rows[usize::from(service["class"] == NETWORK_CLASS)];
+        if of_users {
+            let keys = [annotations::VGROUP_PORT, annotations::MANAGE].map(AnnotationKey::full);
+            let rows: Vec<&Row> = rows.iter().filter(|row| keys.contains(&row.key)).collect();
+            return rows[usize::try_from(self.dice.below(rows.len() as u64)).unwrap()].clone();
+        }
         rows[usize::try_from(self.dice.below(rows.len() as u64)).unwrap()].clone()
+    }
+
+    fn value(&mut self, row: &Row, number: u64, service: &Value) -> String {
+        let value = self.dice.below(row.values.len() as u64);
+        let prefix = if service["class"] == NETWORK_CLASS { "sgp" } else { "rsp" };
+        row.values[usize::try_from(value).unwrap()].replace(GROUP, &format!("{prefix}-user-s{number}"))
     }
 
     fn port(&mut self, number: u64, slot: u64) -> Value {
@@ -199,7 +210,7 @@ impl Generator {
             return Deed::Change(self.want(json!({"services": {name: made}})));
         }
         let change = match self.dice.below(25) {
-            0..8 => self.annotation(&service),
+            0..8 => self.annotation(number, &service),
             8 | 9 => self.kind(number, &service),
             10 => json!({"policy": if service["policy"] == "Local" { Value::Null } else { "Local".into() }}),
             11 => {
@@ -221,7 +232,7 @@ impl Generator {
         Deed::Change(self.want(json!({"services": {name: change}})))
     }
 
-    fn annotation(&mut self, service: &Value) -> Value {
+    fn annotation(&mut self, number: u64, service: &Value) -> Value {
         let stated: Vec<String> = fields(&service["annotations"]).map(|(key, _)| key.clone()).collect();
         if !stated.is_empty() && self.one_in(2) {
             let key = &stated[usize::try_from(self.dice.below(stated.len() as u64)).unwrap()];
@@ -236,9 +247,8 @@ impl Generator {
         if is_force && service["home"][&row.key] == "false" {
             return json!({});
         }
-        let value = self.dice.below(row.values.len() as u64);
-        let value = row.values[usize::try_from(value).unwrap()].as_str();
-        let value = if row.has_invalid && self.one_in(6) { INVALID } else { value };
+        let value = self.value(&row, number, service);
+        let value = if row.has_invalid && self.one_in(6) { INVALID } else { value.as_str() };
         json!({"annotations": {row.key.as_str(): value}})
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use alicloud_ccm::plan::loadbalancer::annotations::{PREFIX, Removed};
+use alicloud_ccm::plan::loadbalancer::annotations::{FORCE_OVERRIDE_LISTENERS, PREFIX, Removed};
 use alicloud_ccm::plan::loadbalancer::ownership::default_name;
 use serde_json::Value;
 use sim::testbed::Testbed;
@@ -27,6 +27,8 @@ const FAMILIES: &[&[&str]] = &[
 ];
 /// Stands for the annotation that leaves weights as they are.
 const KEPT_WEIGHTS: &str = "weights";
+/// Stands for listeners that a Service made on the load balancer of a user, and then was not to manage any more.
+const LEFT: &str = "listeners";
 /// What a load balancer is besides its attributes.
 const PARTS: [&str; 2] = ["listeners", "vgroups"];
 
@@ -39,7 +41,7 @@ impl Exceptions {
     pub(crate) fn note(&mut self, name: &str, before: &Value, now: &Value, rows: &[Vec<Row>; 2]) {
         let excused = self.0.entry(name.to_owned()).or_default();
         if now.is_null() {
-            excused.clear();
+            excused.retain(|key| key == LEFT);
         }
         for (key, value) in fields(&before["annotations"]) {
             let removed = rows.iter().flatten().filter(|row| row.key == *key).map(|row| row.removed);
@@ -55,6 +57,10 @@ impl Exceptions {
         let mut stated = fields(&before["annotations"]).chain(fields(&now["annotations"]));
         if !before.is_null() && stated.any(|(key, _)| key.ends_with("-ignore-weight-update")) {
             excused.insert(KEPT_WEIGHTS.to_owned());
+        }
+        let overrides = |it: &Value| it["annotations"][FORCE_OVERRIDE_LISTENERS.full()] == "true";
+        if overrides(before) && !overrides(now) && !now.is_null() {
+            excused.insert(LEFT.to_owned());
         }
         for (key, _) in fields(&now["annotations"]).filter(|(key, _)| before["annotations"][key.as_str()].is_null()) {
             let row = rows.iter().flatten().find(|row| row.key == *key);
@@ -75,6 +81,16 @@ impl Exceptions {
             backends
         };
         self.0.iter().any(are_left) && unweighted(lived) == unweighted(fresh)
+    }
+
+    /// Whether it is about a listener on the load balancer of a user that stays there as no Service manages it.
+    fn excuse_left(&self, path: &str, wanted: &Value) -> bool {
+        let is_left = |(name, keys): (&String, &BTreeSet<String>)| {
+            let is_of_user = mentions(path, name) && path.contains("-user-");
+            let is_listener = path.contains("\u{1f}listeners") || path.ends_with("\u{1f}used_by");
+            keys.contains(LEFT) && wanted["services"][name]["type"] != "LoadBalancer" && is_of_user && is_listener
+        };
+        self.0.iter().any(is_left)
     }
 
     /// Whether a place of the state may differ. What a Service sets on the load balancer of a user stays.
@@ -247,6 +263,7 @@ pub(crate) fn differences(
     let differs = |path: &&&String| {
         lived.get(**path) != fresh.get(**path)
             && !exceptions.excuse(path, wanted)
+            && !exceptions.excuse_left(path, wanted)
             && !exceptions.excuse_weights(path, [lived.get(**path), fresh.get(**path)])
             && !known::place(path)
             && !is_unchecked(path, &lived)

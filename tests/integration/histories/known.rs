@@ -4,8 +4,6 @@ use alicloud_ccm::plan::loadbalancer::annotations::PREFIX;
 
 /// Annotations that are not tried.
 const ANNOTATIONS: &[(&str, &str)] = &[
-    ("vgroup-port", "the server groups of users are not part of lives yet"),
-    ("weight", "the same"),
     ("service.beta.kubernetes.io/class", "hands the Service to another controller"),
     ("type", "the switch for it is off in the configuration"),
     ("tunnel-type", "hands the Service to another controller"),

@@ -21,7 +21,11 @@ const EXISTING: &[(&str, &[&str])] = &[
     ("master-zoneid", &["cn-hangzhou-i", "cn-hangzhou-j"]),
     ("slave-zoneid", &["cn-hangzhou-i", "cn-hangzhou-j"]),
     ("resource-group-id", &["rg-1", "rg-2"]),
+    ("vgroup-port", &["GROUP-a:80", "GROUP-b:80", "GROUP-a:80,GROUP-b:443", "GROUP-a:8080,GROUP-a:443"]),
 ];
+
+/// Stands for what the ids of the server groups begin with that are on the load balancer of a Service's user.
+pub(crate) const GROUP: &str = "GROUP";
 
 /// Some values that are right.
 pub(crate) fn valid(key: &str, kind: ValueKind) -> Vec<String> {
@@ -57,7 +61,7 @@ pub(crate) fn valid(key: &str, kind: ValueKind) -> Vec<String> {
         }
         ValueKind::PortRanges => text(&["80-90:80"]),
         ValueKind::ForwardPorts => text(&["80:443"]),
-        ValueKind::ServerGroupPorts => text(&["rsp-1:80", "rsp-2:80"]),
+        ValueKind::ServerGroupPorts => text(&[]),
         ValueKind::DomainExtensions => text(&["a.example.com:cert-2", "b.example.com:cert-3"]),
     }
 }

@@ -17,9 +17,8 @@ use crate::controllers::loadbalancer::report::Halt;
 use crate::controllers::loadbalancer::state::Known;
 use crate::plan::digest;
 use crate::plan::loadbalancer::cloud::CloudModel;
-use crate::plan::loadbalancer::handling::LoadBalancerKind;
 use crate::plan::loadbalancer::model::ObservedGroup;
-use crate::plan::loadbalancer::ownership::marked_uid;
+use crate::plan::loadbalancer::ownership::{LoadBalancerKind, marked_uid};
 use crate::plan::loadbalancer::steps::Step;
 
 /// A network load balancer refuses other writes with `Conflict.Lock` while the cloud carries out one. The vendor does not document

@@ -16,7 +16,6 @@ use crate::plan::inputs::ServiceView;
 use crate::plan::loadbalancer::annotations::ID;
 use crate::plan::loadbalancer::cloud::CloudModel;
 use crate::plan::loadbalancer::handling::Handling;
-use crate::plan::loadbalancer::orphans::TaggedInstance;
 
 impl<P: Product> Engine<P> {
     /// Lets the load balancer serve until one of the other kind does.
@@ -53,7 +52,7 @@ impl<P: Product> Engine<P> {
             (_, Some(id)) => id.to_owned(),
             (_, None) => return refusal,
         };
-        let mut former = case.naming(id, Handling::ServeOn);
+        let mut former = case.naming(id);
         let followed = self.follow(&mut former).await;
         // What else was learned is about another load balancer than the next run looks at.
         (case.state.cached.unready, case.state.cached.refusals) =
@@ -63,28 +62,6 @@ impl<P: Product> Engine<P> {
             Err(halt) if halt.is_under_way() || matches!(halt, Halt::Execution(_)) => halt,
             _ => refusal,
         }
-    }
-
-    /// A Service that leaves can name another load balancer than it has: what is ours on the one that it has goes first. One that
-    /// was made for it stays as it is, as the annotation asks.
-    pub(super) async fn leave_former(&self, case: &mut Case<P::Model>) -> Result<(), Halt> {
-        let Some(id) = P::KIND.former(&case.service).map(str::to_owned) else { return Ok(()) };
-        let mut former = case.naming(id, case.handling);
-        let mut wanted = self.preparer.wanted(&mut former).await?;
-        if let Some(departure) = wanted.goal.departure() {
-            departure.override_listeners = true;
-        }
-        let prepared = self.preparer.prepare(&mut former, wanted).await?;
-        let owner = prepared.goal.facts().owner;
-        let is_users =
-            |it: TaggedInstance<'_>| !owner.owns_load_balancer(it.name, it.tags) && !owner.is_of_other_service(it.tags);
-        if !prepared.sighting.observed.tagged().is_some_and(is_users) {
-            return Ok(());
-        }
-        let outcome = self.execute(&mut former, prepared).await;
-        case.state.in_flight.changed_at = former.state.in_flight.changed_at;
-        outcome.wait(&mut former)?;
-        outcome.failure().map_or(Ok(()), Err)
     }
 
     async fn follow(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
@@ -109,12 +86,13 @@ impl<P: Product> Engine<P> {
 }
 
 impl<M: CloudModel> Case<M> {
-    /// The same Service as it is to the load balancer with this id, of which nothing is remembered.
-    fn naming(&self, id: String, handling: Handling) -> Self {
+    /// The same Service as it is to the load balancer with this id, which serves on, and of which nothing is remembered.
+    fn naming(&self, id: String) -> Self {
         let mut service = ServiceView::clone(&self.service);
         service.annotations.insert(ID.full(), id);
         let mut state = self.state.clone();
         state.cached.known = None;
-        Self { service: Arc::new(service), settings: self.settings.clone(), handling, state, problems: Vec::new() }
+        let (settings, problems) = (self.settings.clone(), Vec::new());
+        Self { service: Arc::new(service), settings, handling: Handling::ServeOn, state, problems }
     }
 }

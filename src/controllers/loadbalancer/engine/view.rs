@@ -8,8 +8,8 @@ use crate::controllers::loadbalancer::product::Product;
 use crate::controllers::loadbalancer::state::{NOT_HANDLED, is_news};
 use crate::controllers::loadbalancer::{NAME, settings_of};
 use crate::plan::inputs::{ObjectKey, ServiceView};
-use crate::plan::loadbalancer::handling::{Handling, LoadBalancerKind, unhandled};
-use crate::plan::loadbalancer::ownership::Owner;
+use crate::plan::loadbalancer::handling::{Handling, unhandled};
+use crate::plan::loadbalancer::ownership::{LoadBalancerKind, Owner};
 use crate::plan::loadbalancer::settings::ServiceSettings;
 
 impl<P: Product> Engine<P> {

@@ -38,7 +38,7 @@ use crate::plan::loadbalancer::annotations::AnnotationName;
 use crate::plan::loadbalancer::annotations::values::ValueKind;
 use crate::plan::loadbalancer::applied;
 use crate::plan::loadbalancer::handling::Departure;
-use crate::plan::loadbalancer::ownership::{LABEL_LB_ID, MARK_TAG, Owner};
+use crate::plan::loadbalancer::ownership::{LABEL_LB_ID, LoadBalancerKind, MARK_TAG, Owner};
 use crate::plan::loadbalancer::settings::VSwitchChoice;
 use crate::plan::location::CloudLocation;
 
@@ -196,7 +196,7 @@ impl Side {
         let mut world = self.seen(world, &cloud).await;
         world.service.deleting = true;
         let mut goal = Goal::removal(&world.service, &world.settings);
-        let forced = Departure::of(&world.service).override_listeners;
+        let forced = Departure::of(LoadBalancerKind::Clb, &world.service).override_listeners;
         let (clb, mut observed) = self.look(&cloud, &mut goal).await;
         let mut plan = goal.diff(&observed);
         // Without the right to remove them, listeners of the time when there was one hold on to their groups; that is reported.

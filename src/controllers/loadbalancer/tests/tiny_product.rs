@@ -24,19 +24,17 @@ use crate::plan::clb::annotations::Name;
 use crate::plan::clb::model::{ListenerField, ListenerKey};
 use crate::plan::inputs::{Ingress, NodeView, ServiceView};
 use crate::plan::loadbalancer::annotations::Annotations;
-use crate::plan::loadbalancer::applied;
 use crate::plan::loadbalancer::backends::AddressFamily;
 use crate::plan::loadbalancer::cloud::{Answer, CloudModel, Observed, ObservedInstanceModel};
 use crate::plan::loadbalancer::desired::{self, ProductModel, Removal, Sources};
 use crate::plan::loadbalancer::goal::Goal;
 use crate::plan::loadbalancer::group_diff::GroupModel;
-use crate::plan::loadbalancer::handling::LoadBalancerKind;
 use crate::plan::loadbalancer::model::DesiredGroup;
 use crate::plan::loadbalancer::operation::{
     CreationModel, ListenerFields, Operation, OperationModel, OwnOperation, Part, WriteEffect,
 };
 use crate::plan::loadbalancer::orphans::TaggedInstance;
-use crate::plan::loadbalancer::ownership::Owner;
+use crate::plan::loadbalancer::ownership::{LoadBalancerKind, Owner};
 use crate::plan::loadbalancer::problem::ScopedProblems;
 use crate::plan::loadbalancer::settings::ServiceSettings;
 use crate::plan::loadbalancer::steps::{self, Plan, Target};
@@ -189,15 +187,11 @@ impl CloudModel for TinyModel {
 }
 
 impl ProductModel for TinyModel {
-    const APPLIED: &'static str = applied::CLB;
+    const KIND: LoadBalancerKind = LoadBalancerKind::Clb;
     type Name = Name;
     type Instance = ();
     type Access = ();
     type Extra = ();
-
-    fn owner(service: &ServiceView, settings: &ServiceSettings) -> Owner {
-        Owner::of(service, settings)
-    }
 
     fn family(_: &Annotations<Name>, _: &ServiceSettings) -> AddressFamily {
         AddressFamily::V4
@@ -256,7 +250,6 @@ impl Product for Tiny {
 
     const CONTROLLER: &'static str = "tiny";
     const COMPONENT: &'static str = "tiny-controller";
-    const KIND: LoadBalancerKind = LoadBalancerKind::Clb;
 
     async fn read(&self, _: &Owner, id: &str, _: Due<'_>) -> Result<Seen, Fault> {
         let gone = || Fault::new("tiny", FaultKind::Gone, "there is none of this name");

@@ -11,9 +11,9 @@ use crate::plan::inputs::{Ingress, Taint, TargetPort};
 use crate::plan::loadbalancer::desired::ProductModel;
 use crate::plan::loadbalancer::diff::diff;
 use crate::plan::loadbalancer::goal::Goal;
-use crate::plan::loadbalancer::handling::{Handling, LoadBalancerKind};
+use crate::plan::loadbalancer::handling::Handling;
 use crate::plan::loadbalancer::model::{BackendKind, ObservedGroup};
-use crate::plan::loadbalancer::ownership::{FINALIZER, Owner};
+use crate::plan::loadbalancer::ownership::{FINALIZER, LoadBalancerKind, Owner};
 
 /// Weights of the only group, in order of its backends.
 fn weights(desired: &Desired) -> Vec<u8> {

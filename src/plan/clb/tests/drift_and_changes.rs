@@ -16,7 +16,9 @@ use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::diff::diff;
 use crate::plan::loadbalancer::handling::Departure;
 use crate::plan::loadbalancer::model::ObservedGroup;
-use crate::plan::loadbalancer::ownership::{CLUSTER_TAG, MARK_TAG, Owner, REUSE_TAG, UNPROTECTED_TAG};
+use crate::plan::loadbalancer::ownership::{
+    CLUSTER_TAG, LoadBalancerKind, MARK_TAG, Owner, REUSE_TAG, UNPROTECTED_TAG,
+};
 
 fn ingress(ip: &str) -> Ingress {
     Ingress { ip: ip.to_owned(), hostname: String::new() }
@@ -467,7 +469,7 @@ fn a_users_load_balancer_can_always_be_left() {
 #[test]
 fn a_service_with_mistakes_can_be_deleted() {
     let service = World::new(&[("id", " lb-user"), ("healthy-threshold", "three"), ("preserve-lb-on-delete", "false")]);
-    let departure = Departure::of(&service.service);
+    let departure = Departure::of(LoadBalancerKind::Clb, &service.service);
     assert_eq!((departure.reuse.as_deref(), departure.preserve), (Some("lb-user"), true));
     let world = World::new(&[]);
     let mut cloud = world.served();

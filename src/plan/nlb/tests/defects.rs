@@ -14,7 +14,7 @@ use crate::plan::loadbalancer::goal::Goal;
 use crate::plan::loadbalancer::handling::Departure;
 use crate::plan::loadbalancer::model::{Backend, BackendKey, GroupRef, ObservedGroup};
 use crate::plan::loadbalancer::operation::RefusedBackends;
-use crate::plan::loadbalancer::ownership::MARK_TAG;
+use crate::plan::loadbalancer::ownership::{LoadBalancerKind, MARK_TAG};
 use crate::plan::loadbalancer::settings::NlbDefaults;
 use crate::plan::loadbalancer::steps::Target;
 use crate::plan::nlb::desired::NlbModel;
@@ -406,7 +406,7 @@ fn a_service_whose_named_group_is_gone_can_be_deleted() {
 #[test]
 fn a_named_group_is_looked_up_when_the_service_goes_since_backends_of_ours_can_be_in_it() {
     let world = world(&[("id", "nlb-user"), ("vgroup-port", "sgp-user:80, broken,:81")]);
-    let departure = Departure::of(&world.service);
+    let departure = Departure::of(LoadBalancerKind::Nlb, &world.service);
     assert_eq!(departure.named_groups, ["sgp-user", "broken"]);
     let needs = teardown_needs(&desired(&world).owner, &departure, &Observed::default());
     assert_eq!(needs.named_groups, departure.named_groups);
