@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sim::cloud::{Fault, LoadBalancer, NetworkListener, ServerGroup};
+use sim::cloud::{Fault, Group, LoadBalancer, NetworkListener, ServerGroup};
 use sim::cluster::{Endpoint, Version};
 use sim::testbed::{Testbed, VPC};
 
@@ -484,6 +484,41 @@ fn nothing_of_a_service_is_left_although_its_id_names_another_load_balancer_than
                 assert!(service["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty), "{case}");
             });
         }
+    }
+}
+
+#[test]
+fn a_service_of_which_the_cloud_took_no_part_is_served_with_its_next_settings() {
+    for kind in Kind::BOTH {
+        on_a_clock_of_its_own(0, async {
+            let testbed = testbed(kind).await;
+            kind.of_user(&testbed, id_of_user(kind));
+            testbed.cloud.edit(|account| match kind {
+                Kind::Clb => {
+                    let groups = &mut account.load_balancers.get_mut("lb-user").unwrap().groups;
+                    groups.insert("group-1".to_owned(), Group::new("of a person"));
+                }
+                Kind::Nlb => {
+                    let group = ServerGroup::new("of a person", VPC, "Instance", "TCP");
+                    account.nlb.groups.insert("group-1".to_owned(), group.into());
+                }
+            });
+            annotate(&testbed, "web", "vgroup-port", "group-1:80,group-1:81");
+            override_listeners(&testbed, kind, "web");
+            let _product = start(&testbed, "");
+            settled().await;
+            assert_eq!(kind.listeners(&testbed), [80], "{kind:?}");
+            testbed.cloud.faults().always(kind.creates_listener(), Fault::code("OperationDenied"));
+            let mut ports = testbed.cluster.get("Service", "default", "web").unwrap()["spec"]["ports"].clone();
+            ports[0]["port"] = 81.into();
+            set(&testbed, &json!({"ports": ports}));
+            settled().await;
+            assert_eq!(kind.listeners(&testbed), [0_u16; 0], "{kind:?}");
+            testbed.cloud.faults().clear();
+            annotate(&testbed, "web", "vgroup-port", "group-1:80");
+            settled().await;
+            assert_eq!(kind.listeners(&testbed), [81], "{kind:?}");
+        });
     }
 }
 

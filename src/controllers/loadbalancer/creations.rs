@@ -83,6 +83,8 @@ pub(super) struct Creations {
     in_doubt: Option<Doubt>,
     /// Since when lists show nothing of the Service, although it was served.
     empty_since: Option<Instant>,
+    /// Whether this process knows that the Service has no server group and no listener: none was made yet, or it removed the last.
+    is_bare: bool,
 }
 
 /// More may exist than is known.
@@ -156,9 +158,15 @@ impl Creations {
         self.listed(shown);
     }
 
+    /// Notes whether a run left the Service without a server group and a listener.
+    pub(super) fn left(&mut self, is_bare: bool) {
+        self.is_bare = is_bare;
+    }
+
     /// Whether lists that lack all parts of a Service which was served can still be wrong.
     pub(super) fn are_lists_doubtful(&mut self, lack_all: bool) -> bool {
-        self.empty_since = lack_all.then(|| self.empty_since.unwrap_or_else(Instant::now));
+        let is_surprise = lack_all && !self.is_bare;
+        self.empty_since = is_surprise.then(|| self.empty_since.unwrap_or_else(Instant::now));
         self.empty_since.is_some_and(|since| since.elapsed() < EMPTY_LISTS)
     }
 

@@ -480,12 +480,12 @@ impl<M: ProductModel> Case<M> {
         };
         let has_groups = goal.desired().is_some_and(makes_groups);
         let is_published = !self.service.ingress.is_empty() && Some(kind.label(&self.service)) == observed.id();
-        let shows_group = observed.groups.values().any(|group| owner.owns_group(&group.name));
-        let shows_none = observed.listeners.as_ref().is_some_and(|all| {
-            !shows_group && !all.values().any(|listener| owner.owns_listener(&listener.description))
-        });
+        let shows_none = !observed.shows_parts(owner);
+        if shows_none && self.service.ingress.is_empty() {
+            self.state.in_flight.creations.left(true);
+        }
         let lacks_all = self.handling == Handling::Ensure && has_groups && is_published && shows_none;
-        self.state.in_flight.creations.are_lists_doubtful(lacks_all)
+        self.state.in_flight.creations.are_lists_doubtful(lacks_all && observed.listeners.is_some())
     }
 }
 

@@ -168,6 +168,13 @@ impl<M: CloudModel> Observed<M> {
         self.listeners.iter().flatten().any(|(_, it)| it.runs() && owner.owns_listener(&it.description))
     }
 
+    /// Whether a server group or a listener of this owner is known.
+    pub fn shows_parts(&self, owner: &Owner) -> bool {
+        let is_ours = |it: &ObservedListener<M>| owner.owns_listener(&it.description);
+        self.groups.values().any(|group| owner.owns_group(&group.name))
+            || self.listeners.iter().flatten().any(|(_, listener)| is_ours(listener))
+    }
+
     /// Whether a listener on the load balancer of a user goes together with its Service, which `overrides` listeners there or
     /// not. A group of ours cannot go without the listener of ours that uses it, whatever the annotation says now.
     pub fn goes_with(&self, owner: &Owner, overrides: bool, listener: &ObservedListener<M>) -> bool {

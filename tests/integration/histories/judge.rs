@@ -213,7 +213,18 @@ fn named_by_gc(testbed: &Testbed, orphans: &[Value]) -> Vec<String> {
     };
     let parts = orphans.iter().flat_map(|one| one["groups"].as_array().into_iter().flatten().chain([one]));
     let texts = parts.flat_map(|one| [one["mark"].as_str(), one["name"].as_str().filter(|it| it.starts_with("k8s"))]);
-    texts.flatten().map(shown).collect()
+    texts.flatten().map(shown).chain(orphans.iter().flat_map(named_by_steps)).collect()
+}
+
+/// What a Service that vanished left on the load balancer of a user: the listeners and server groups that the steps of `gc` name.
+fn named_by_steps(orphan: &Value) -> Vec<String> {
+    let (balancer, _) = orphan["id"].as_str().and_then(|id| id.split_once('/')).unwrap_or_default();
+    let steps = orphan["steps"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let named = |step: &str| match step.strip_prefix("delete listener ") {
+        Some(listener) => Some(format!("{balancer}\u{1f}listeners\u{1f}{listener}\u{1f}")),
+        None => step.split(' ').find(|word| word.starts_with("k8s")).map(str::to_owned),
+    };
+    steps.filter_map(named).collect()
 }
 
 /// Where a life ended otherwise than a fresh world in its last state, as people read it.
@@ -252,7 +263,11 @@ pub(crate) fn differences(
     };
     // What was applied is forgotten once the Service is in sync.
     let is_remembered = |path: &str| path.contains("\u{1f}alicloud-ccm/applied-");
-    let is_excused = |path: &str, port| is_of_port(path, port) || is_kept_group(path, port) || is_remembered(path);
+    // How far it came is part of the message.
+    let is_message = |path: &str| path.ends_with("\u{1f}status\u{1f}conditions");
+    let is_excused = |path: &str, port| {
+        is_of_port(path, port) || is_kept_group(path, port) || is_remembered(path) || is_message(path)
+    };
     let judged = |path: &str| {
         fields(&wanted["services"])
             .filter(|(name, service)| service["type"] == "LoadBalancer" && mentions(path, name))

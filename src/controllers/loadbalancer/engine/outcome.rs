@@ -113,6 +113,10 @@ impl<P: Product> Engine<P> {
             let after = Inventory::of(&*prepared.sighting.observed);
             case.state.in_flight.creations.note(&seen, &after, (&execution.uncertain, is_certain));
         }
+        let observed = &prepared.sighting.observed;
+        if observed.listeners.is_some() {
+            case.state.in_flight.creations.left(!observed.shows_parts(prepared.goal.owner()));
+        }
         execution.unserved |= !prepared.failed_jobs.is_empty() || !unread.is_empty();
         execution.failures.refused.append(&mut prepared.failed_jobs);
         let read = |fault| ("look at the load balancer".to_owned(), fault);
