@@ -39,7 +39,8 @@ pub(crate) struct BackendPlanner<'a> {
 }
 
 impl BackendPlanner<'_> {
-    /// Adds, then removes, then changes, so that the group never runs dry.
+    /// Adds, then removes, then changes, so that the group never runs dry: as many are removed as were added, before more are
+    /// added. Both have quotas of their own.
     pub(crate) fn change<M: OperationModel>(
         self,
         wanted: &DesiredGroup,
@@ -58,32 +59,35 @@ impl BackendPlanner<'_> {
         if are_same && missing.is_empty() && backends.len() == remote.len() {
             remote.know_as(&wanted.backends);
         }
-        let add: Vec<Backend> = missing.into_iter().cloned().collect();
-        for operation in self.additions::<M>(group, &add) {
-            plan.step(operation, target.clone(), [], &wanted.source);
-        }
         let is_ours = |backend: &Backend| owner.owns_backend(&backend.description);
         let unwanted =
             remote.iter().zip(&counterparts).filter(|(backend, wanted)| wanted.is_none() && is_ours(backend));
         let stale: Vec<BackendKey> = unwanted.map(|(backend, _)| backend.key.clone()).collect();
-        if wanted.is_unsure() {
-            if !stale.is_empty() {
-                plan.withholds_backends = true;
-                let why = "because some of its backends could not be determined";
-                plan.note(format!("nothing is removed from {group}, {why}"));
-            }
-            return;
-        }
-        let (withheld, stale): (Vec<_>, Vec<_>) = stale.into_iter().partition(|key| wanted.retains(key));
-        if !withheld.is_empty() {
-            plan.withholds_backends = true;
-            plan.note(format!(
-                "backends stay in {group} whose nodes were seen unready only once, or whose interfaces are not known"
-            ));
-        }
-        for operation in self.removals::<M>(group, &stale) {
+        let (withheld, stale): (Vec<_>, Vec<_>) =
+            stale.into_iter().partition(|key| wanted.is_unsure() || wanted.retains(key));
+        let add: Vec<Backend> = missing.into_iter().cloned().collect();
+        let mut removals = self.removals::<M>(group, &stale).into_iter();
+        let mut remove = |plan: &mut Plan<M>| {
+            let Some(operation) = removals.next() else { return false };
             let reason = format!("{}: no longer a backend", wanted.source);
             plan.step(operation, target.clone(), [target.clone()], reason);
+            true
+        };
+        for operation in self.additions::<M>(group, &add) {
+            plan.step(operation, target.clone(), [], &wanted.source);
+            remove(plan);
+        }
+        while remove(plan) {}
+        if !withheld.is_empty() {
+            plan.withholds_backends = true;
+            plan.note(if wanted.is_unsure() {
+                format!("nothing is removed from {group}, because some of its backends could not be determined")
+            } else {
+                format!("backends stay in {group} whose nodes were seen unready only once, or whose interfaces are not known")
+            });
+        }
+        if wanted.is_unsure() {
+            return;
         }
         let ignore_weights = wanted.ignore_weights;
         let differs = |(there, wanted): (&Backend, Option<&Backend>)| {

@@ -113,7 +113,7 @@ fn an_empty_list_of_nodes_empties_nothing() {
 }
 
 #[test]
-fn many_backends_come_in_batches_additions_first() {
+fn many_backends_come_in_batches_and_as_many_go_only_after_each() {
     let many = |range: std::ops::Range<u16>| {
         let mut world = World::new(&[ENI]);
         world.endpoints.endpoints = range.map(|n| pod(&format!("192.168.{}.{}", n / 250, n % 250 + 1), "n1")).collect();
@@ -131,7 +131,7 @@ fn many_backends_come_in_batches_additions_first() {
             other => panic!("{other}"),
         })
         .collect();
-    assert_eq!(kinds, [[('+', 40); 5], [('-', 40); 5]].concat());
+    assert_eq!(kinds, [[('+', 40), ('-', 40)]; 5].concat());
 }
 
 #[test]
