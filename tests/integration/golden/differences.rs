@@ -101,8 +101,8 @@ intended.
   Service is deleted or given back. An event reports this.
 - `id` may name a load balancer that the Service cannot use, or no longer name the user's load balancer that serves it. The
   backends then follow the endpoints on the one that serves. An event says what to do. If the Service is deleted in that
-  state, its listeners and server groups on the user's load balancer that serves it go, too. Backends also follow on a public
-  load balancer of a user after `service.disable_public` was set.
+  state, the load balancer that was made for it is deleted. From a user's load balancer, its listeners and server groups go.
+  Backends also follow on a public load balancer of a user after `service.disable_public` was set.
 - `PayBySpec` can become `PayByCLCU`; the other direction, which the API rejects, is a problem.
 - An instance with the charge type `PayByCLCU` cannot change its charge type. The event reports this without a call to the cloud.
 
@@ -171,8 +171,8 @@ controller gives them, with these differences:
 - The event `PreservedOnDelete` is written when a load balancer is kept, not before.
 - If the annotation `id` changes to another load balancer, an event asks to create the Service again. Until then the former load
   balancer serves, its backends follow the endpoints, and server groups of the other one get no backends. When the Service is deleted,
-  its listeners and server groups on the former load balancer are deleted, even if `id` or `force-override-listeners` was removed; the
-  load balancer stays. An event names a user's listener there that still uses such a group.
+  its listeners and server groups on the former load balancer are deleted, even if `id` or `force-override-listeners` was removed; a
+  user's load balancer stays. An event names a user's listener there that still uses such a group.
 
 ## Names in PrivateZone
 

@@ -88,7 +88,9 @@ impl Exceptions {
         let is_left = |(name, keys): (&String, &BTreeSet<String>)| {
             let is_of_user = mentions(path, name) && path.contains("-user-");
             let is_listener = path.contains("\u{1f}listeners") || path.ends_with("\u{1f}used_by");
-            keys.contains(LEFT) && wanted["services"][name]["type"] != "LoadBalancer" && is_of_user && is_listener
+            let service = &wanted["services"][name];
+            let is_gone = service["type"] != "LoadBalancer" || service["home"].is_null();
+            keys.contains(LEFT) && is_gone && is_of_user && is_listener
         };
         self.0.iter().any(is_left)
     }

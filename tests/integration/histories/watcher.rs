@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use alicloud_ccm::plan::loadbalancer::annotations::PREFIX;
+use alicloud_ccm::plan::loadbalancer::annotations::{MANAGE, PREFIX};
 use alicloud_ccm::plan::loadbalancer::ownership::default_name;
 use serde_json::Value;
 use sim::cloud::Account;
@@ -152,6 +152,9 @@ impl Watcher {
             let is_of = |service: &Value| it.owner == service["metadata"]["uid"].as_str().map(default_name);
             let Some(name) = service_of(&it.mark).filter(|name| by_name(name).is_some_and(is_of)) else { continue };
             let wanted = &place.wanted["services"][name];
+            if wanted["annotations"][MANAGE.full()] == "none" {
+                continue;
+            }
             let pods: BTreeSet<String> = fields(&wanted["pods"])
                 .map(|(slot, pod)| address(name, pod["node"].as_u64().unwrap_or(1), slot.parse().unwrap()).to_string())
                 .collect();
