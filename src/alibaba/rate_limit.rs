@@ -215,6 +215,11 @@ impl Tickets {
         self.0.lock().iter().any(|ticket| ticket.moves(TicketOwner::Away, TicketOwner::Away))
     }
 
+    /// Whether a call of the object waits for its turn, or has it now.
+    pub fn are_held(&self) -> bool {
+        !self.0.lock().is_empty()
+    }
+
     /// Whether the object has to prepare its call now. Returns `true` once for each turn.
     pub fn are_due(&self) -> bool {
         self.0.lock().iter().any(|ticket| ticket.moves(TicketOwner::Due, TicketOwner::Busy(Instant::now())))

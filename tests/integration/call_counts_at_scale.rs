@@ -469,6 +469,24 @@ fn the_deletion_of_a_network_load_balancer_takes_eight_calls_and_lists_answer_fo
     }
 }
 
+/// Its plan goes on where it had to wait; after three minutes, what it relies on is read again.
+#[test]
+fn a_service_that_waits_for_the_quota_of_its_backends_is_not_read_each_time() {
+    let (counts, log) = on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        (1..=35).for_each(|number| drop(testbed.join(number)));
+        testbed.expose("web", &[80], &["node-1"], &[]);
+        let more = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\nbackend_batch_size = 5\n\
+                    [cloud.quotas]\nAddVServerGroupBackendServers = 2\n";
+        let _product = Product::start(&testbed, &["node", "service"], more);
+        tokio::time::sleep(HOUR / 2).await;
+        let calls = calls(&testbed);
+        ["AddVServerGroupBackendServers", "DescribeLoadBalancerListeners", "CreateLoadBalancerTCPListener"]
+            .map(|action| calls.get(action).copied().unwrap_or_default())
+    });
+    assert_eq!(counts, [6, 2, 1], "{log}");
+}
+
 /// One is read by itself; of many, those that are looked at during a call share the next one.
 #[test]
 fn one_list_answers_for_network_load_balancers_that_are_being_made_together() {

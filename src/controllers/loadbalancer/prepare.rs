@@ -177,7 +177,8 @@ impl<P: Product> Preparer<P> {
         let is_gone = |known: &Known<P::Model>| known.is_last && known.observed.id().is_none();
         let is_continued = case.state.cached.known.as_ref().is_some_and(|known| {
             let goes_on = known.is_recent() && known.is_last == case.handling.removes();
-            goes_on && (is_gone(known) || self.is_under_way(case))
+            let waits = self.is_under_way(case) || case.state.in_flight.tickets.are_held();
+            goes_on && (is_gone(known) || waits)
         });
         let failed_jobs = self.settle(case).await?;
         // An edit during a job is compared with the cloud once no job is pending.

@@ -39,8 +39,8 @@ pub(crate) struct BackendPlanner<'a> {
 }
 
 impl BackendPlanner<'_> {
-    /// Adds, then removes, then changes, so that the group never runs dry: as many are removed as were added, before more are
-    /// added. Both have quotas of their own.
+    /// Adds and removes batch by batch, then changes. The group never has fewer backends than before until it has all, and
+    /// neither quota stays unused.
     pub(crate) fn change<M: OperationModel>(
         self,
         wanted: &DesiredGroup,

@@ -345,10 +345,11 @@ impl Departure {
     /// Reads it from the annotations. `kind` is that of the load balancer that the Service leaves.
     pub fn of(kind: LoadBalancerKind, service: &ServiceView) -> Self {
         let set = |name| raw(service, name).filter(|value| !value.is_empty());
+        let id = set(ID).map(str::trim).filter(|id| !id.is_empty());
         let mut named_groups = named_groups(set(VGROUP_PORT).unwrap_or_default());
         named_groups.extend(applied::groups(&applied::applied(service, applied::NLB)).cloned());
         Self {
-            reuse: kind.former(service).is_none().then(|| set(ID)).flatten().map(|id| id.trim().to_owned()),
+            reuse: id.filter(|_| kind.former(service).is_none()).map(str::to_owned),
             preserve: set(PRESERVE_ON_DELETE).is_some(),
             override_listeners: set(FORCE_OVERRIDE_LISTENERS).map(str::trim) == Some("true"),
             named_groups,
