@@ -62,9 +62,9 @@ const CHECKS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "11: two hundred pods for two hundred others, five calls each, additions first",
+        "11: two hundred pods for two hundred others, five calls each, and as many go as came before",
         &[
-            "plan::clb::tests::drift_and_changes::many_backends_come_in_batches_additions_first",
+            "plan::clb::tests::drift_and_changes::many_backends_come_in_batches_and_as_many_go_only_after_each",
             "golden case eni-scale",
         ],
     ),

@@ -75,6 +75,8 @@ intended.
   of their nodes. The controller then removes each one only if its node is still unready 30 s later. An event reports this.
   While no node is ready, it removes none. The official controller removes them at once. Nodes that are deleted, excluded or
   stopped, nodes that are cordoned where cordoning matters, and pods that move leave at once here, too.
+- Where many backends are replaced, as many are removed after each call as it added. The official controller adds all of them first,
+  which needs room in the quota of the server group.
 - If a user's listener still uses a server group that the Service no longer needs, the group stays. An event names the listener.
 - A change of the charge type takes effect at midnight. The controller waits for it and does not request it again.
 - If the API server supports `ports`, the status reports for each port of an address whether it is served.
