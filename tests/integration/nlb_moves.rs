@@ -50,24 +50,28 @@ async fn listeners_on_a_load_balancer_that_the_service_no_longer_names_do_not_ho
         let annotations = [("id", first.as_str()), ("force-override-listeners", "true")];
         expose(&world.testbed, name, &[port], &["node-1"], &annotations);
     }
+    expose(&world.testbed, "mistaken", &[80], &["node-1"], &[]);
     let ccm = world.start();
-    for name in names {
+    for name in names.into_iter().chain(["mistaken"]) {
         world.until("it is served", |_| hostname(&world.service(name)).is_some()).await;
     }
     for (name, (key, value)) in names.into_iter().zip(edits) {
         annotate(&world.testbed, name, key, value);
     }
+    annotate(&world.testbed, "mistaken", "id", json!("nlb-missing"));
+    world.until_event("Service", "mistaken", "SyncLoadBalancerFailed").await;
     world.until_event("Service", "moved", "SyncLoadBalancerFailed").await;
     crate::kinds::point_at(&world.testbed, "moved", &[2]);
     let followed = |testbed: &Testbed| served(testbed).contains(&("80".to_owned(), instances(&[2])));
     world.until("backends follow on the former load balancer", followed).await;
-    for name in names {
+    for name in names.into_iter().chain(["mistaken"]) {
         world.testbed.cluster.delete("Service", "default", name).unwrap();
     }
-    for name in names {
+    for name in names.into_iter().chain(["mistaken"]) {
         world.until("it is gone", |testbed| is_gone(testbed, name)).await;
     }
     world.testbed.cloud.look(|account| {
+        assert_eq!(account.nlb.balancers.len(), 2, "that of the Service goes with it, those of users stay");
         assert!([&first, &second].into_iter().all(|id| account.nlb.balancers[id].listeners.is_empty()));
         assert!(account.nlb.groups.is_empty());
     });

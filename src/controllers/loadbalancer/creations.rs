@@ -159,7 +159,7 @@ impl Creations {
     }
 
     /// Notes whether a run left the Service without a server group and a listener.
-    pub(super) fn left(&mut self, is_bare: bool) {
+    pub(super) fn note_bare(&mut self, is_bare: bool) {
         self.is_bare = is_bare;
     }
 

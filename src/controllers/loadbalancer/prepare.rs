@@ -483,7 +483,7 @@ impl<M: ProductModel> Case<M> {
         let is_published = !self.service.ingress.is_empty() && Some(kind.label(&self.service)) == observed.id();
         let shows_none = !observed.shows_parts(owner);
         if shows_none && self.service.ingress.is_empty() {
-            self.state.in_flight.creations.left(true);
+            self.state.in_flight.creations.note_bare(true);
         }
         let lacks_all = self.handling == Handling::Ensure && has_groups && is_published && shows_none;
         self.state.in_flight.creations.are_lists_doubtful(lacks_all && observed.listeners.is_some())

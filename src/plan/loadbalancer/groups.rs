@@ -66,18 +66,18 @@ impl BackendPlanner<'_> {
         let (withheld, stale): (Vec<_>, Vec<_>) =
             stale.into_iter().partition(|key| wanted.is_unsure() || wanted.retains(key));
         let add: Vec<Backend> = missing.into_iter().cloned().collect();
-        let mut removals = self.removals::<M>(group, &stale).into_iter();
-        let mut remove = |plan: &mut Plan<M>| {
-            let Some(operation) = removals.next() else { return false };
-            let reason = format!("{}: no longer a backend", wanted.source);
-            plan.step(operation, target.clone(), [target.clone()], reason);
-            true
-        };
-        for operation in self.additions::<M>(group, &add) {
-            plan.step(operation, target.clone(), [], &wanted.source);
-            remove(plan);
+        let (additions, removals) = (self.additions::<M>(group, &add), self.removals::<M>(group, &stale));
+        let rounds = additions.len().max(removals.len());
+        let (mut additions, mut removals) = (additions.into_iter(), removals.into_iter());
+        for _ in 0..rounds {
+            if let Some(operation) = additions.next() {
+                plan.step(operation, target.clone(), [], &wanted.source);
+            }
+            if let Some(operation) = removals.next() {
+                let reason = format!("{}: no longer a backend", wanted.source);
+                plan.step(operation, target.clone(), [target.clone()], reason);
+            }
         }
-        while remove(plan) {}
         if !withheld.is_empty() {
             plan.withholds_backends = true;
             plan.note(if wanted.is_unsure() {

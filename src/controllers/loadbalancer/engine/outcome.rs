@@ -115,7 +115,7 @@ impl<P: Product> Engine<P> {
         }
         let observed = &prepared.sighting.observed;
         if observed.listeners.is_some() {
-            case.state.in_flight.creations.left(!observed.shows_parts(prepared.goal.owner()));
+            case.state.in_flight.creations.note_bare(!observed.shows_parts(prepared.goal.owner()));
         }
         execution.unserved |= !prepared.failed_jobs.is_empty() || !unread.is_empty();
         execution.failures.refused.append(&mut prepared.failed_jobs);
