@@ -488,6 +488,44 @@ fn nothing_of_a_service_is_left_although_its_id_names_another_load_balancer_than
 }
 
 #[test]
+fn a_service_that_was_never_served_leaves_nothing_on_the_load_balancer_that_it_asked_for_first() {
+    with_each(async |between| {
+        for kind in Kind::BOTH {
+            let another = if kind == Kind::Nlb { "nlb-another" } else { "lb-another" };
+            let homes = ["", id_of_user(kind), another, "lb-missing"];
+            let moves = homes[..3].iter().flat_map(|it| homes.map(|next| (*it, next)));
+            for (first, next) in moves.filter(|(first, next)| first != next) {
+                let case = format!("{kind:?}, from {first:?} to {next:?}, {between:?}");
+                let testbed = testbed(kind).await;
+                [id_of_user(kind), another].iter().for_each(|id| kind.of_user(&testbed, id));
+                annotate(&testbed, "web", "force-override-listeners", "true");
+                annotate(&testbed, "web", "id", first);
+                testbed.cloud.faults().always(kind.creates_listener(), Fault::code("OperationDenied"));
+                let mut product = Some(start(&testbed, ""));
+                settled().await;
+                assert_eq!(held(&testbed, kind), [2 + usize::from(first.is_empty()), 0, 1], "{case}");
+                between.change(&testbed, &mut product, || annotate(&testbed, "web", "id", next)).await;
+                annotate(&testbed, "web", "id", next);
+                testbed.cloud.faults().clear();
+                let _product = product.unwrap_or_else(|| start(&testbed, ""));
+                settled().await;
+                settled().await;
+                if next != "lb-missing" {
+                    assert_eq!(held(&testbed, kind), [2 + usize::from(next.is_empty()), 1, 1], "{case}");
+                    let service = testbed.cluster.get("Service", "default", "web").unwrap();
+                    let published = kind.published(&service).map(str::to_owned);
+                    assert!(published.is_some(), "{case}");
+                    assert!(next.is_empty() || published == kind.publishes(&testbed, next), "{case}");
+                }
+                set(&testbed, &json!({"type": "ClusterIP"}));
+                settled().await;
+                assert_eq!(held(&testbed, kind), [2, 0, 0], "{case}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_service_of_which_the_cloud_took_no_part_is_served_with_its_next_settings() {
     for kind in Kind::BOTH {
         on_a_clock_of_its_own(0, async {

@@ -417,6 +417,10 @@ impl Place {
             }
             Deed::Faults(percent) => self.trouble(seed, *percent, false),
             Deed::Lies(percent) => self.trouble(seed, *percent, true),
+            Deed::Refuse(action) => {
+                self.is_disturbed = true;
+                self.testbed.cloud.faults().always(action, Fault::code("OperationDenied"));
+            }
             Deed::Calm => self.calm(),
         }
     }

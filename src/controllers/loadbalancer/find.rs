@@ -146,7 +146,7 @@ async fn remembered<P: Product>(
 
 /// Load balancers that carry the Service's mark, or else its default name. One list that fails alone does not spoil what the
 /// other one shows.
-async fn marked<P: Product>(product: &P, owner: &Owner) -> Result<Vec<Observed<P::Model>>, Fault> {
+pub(super) async fn marked<P: Product>(product: &P, owner: &Owner) -> Result<Vec<Observed<P::Model>>, Fault> {
     let name = owner.default_name();
     // Side by side, as it is nearly always neither: a load balancer with the mark also has the label, and is found by it.
     let (marked, named) =

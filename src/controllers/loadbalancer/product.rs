@@ -286,7 +286,7 @@ pub(crate) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The load balancer that the Service had when it was last in sync.
+    /// The load balancer that the label names.
     pub(crate) fn label(&self) -> Option<&str> {
         Some(self.label).filter(|label| !label.is_empty())
     }

@@ -101,7 +101,8 @@ impl LoadBalancerKind {
         }
     }
 
-    /// The id of the load balancer of this kind that the Service had when it was last in sync; empty if it never was.
+    /// The id of the load balancer of this kind that the Service has; empty if it was never in sync. A user's load balancer is
+    /// named before anything is made there.
     pub fn label(self, service: &ServiceView) -> &str {
         let ids = [LABEL_LB_ID, LABEL_FORMER_LB_ID].into_iter().filter_map(|label| service.labels.get(label));
         ids.map(String::as_str).find(|id| self.has_id(id)).unwrap_or_default()
@@ -116,6 +117,11 @@ impl LoadBalancerKind {
     /// Whether this kind is about to replace the other one, whose load balancer still serves the Service.
     pub fn takes_over(self, service: &ServiceView) -> bool {
         self.other().is_managed(service) && !self.is_published(service)
+    }
+
+    /// Whether a load balancer of this kind serves the Service, as its status shows.
+    pub fn serves(self, service: &ServiceView) -> bool {
+        !service.ingress.is_empty() && !self.takes_over(service)
     }
 
     /// The labels that say which load balancer the Service has, and which other one it had, that is not removed yet.
@@ -142,11 +148,12 @@ impl LoadBalancerKind {
         of_finalizer.map_or_else(|| last.to_owned(), |it| format!("{it}/{last}"))
     }
 
-    /// The label that says which load balancer of this kind the Service has: another one than usual where the usual one names one
-    /// of the other kind.
+    /// The label that says which load balancer of this kind the Service has: another one than usual while one of the other kind
+    /// serves it.
     pub fn naming_label(self, service: &ServiceView) -> &'static str {
-        let is_taken = service.labels.get(LABEL_LB_ID).is_some_and(|id| !id.is_empty() && !self.has_id(id));
-        if is_taken { LABEL_FORMER_LB_ID } else { LABEL_LB_ID }
+        let is_taken = |label: &str| service.labels.get(label).is_some_and(|id| !id.is_empty() && !self.has_id(id));
+        let waits = self.takes_over(service) && !is_taken(LABEL_FORMER_LB_ID);
+        if waits || is_taken(LABEL_LB_ID) { LABEL_FORMER_LB_ID } else { LABEL_LB_ID }
     }
 
     /// The labels that go with the finalizer of this kind.

@@ -65,6 +65,9 @@ intended.
 - A TLS policy that this program does not know is sent to the cloud with a warning.
 - If a load balancer was deleted outside of the cluster, the controller creates it again after two reads, ten seconds apart, have
   proven that it is gone. The address can change; an event reports this. Without that proof, nothing is created.
+- The label `service.k8s.alibaba/loadbalancer-id` names a user's load balancer before anything is made there. A Service without an
+  address can ask for another load balancer: what was made on or as the first one is removed before. The official controller writes
+  the label in the end.
 - With its finalizer, a Service gets the annotation `alicloud-ccm/clb-incarnation` or `alicloud-ccm/nlb-incarnation`, and loses it with
   the finalizer. It makes the client token of the next creation another one, so that a Service which asks for a load balancer again
   never gets the deleted one.

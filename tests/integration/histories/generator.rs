@@ -40,6 +40,27 @@ const KINDS: [&str; 6] = ["LoadBalancer", "LoadBalancer", "LoadBalancer", "LoadB
 const RANGES: [&[&str]; 3] = [&["10.0.0.0/8"], &["10.0.0.0/8", "192.168.0.0/16"], &["0.0.0.0/0"]];
 /// So many Services can have a load balancer that a user made.
 pub(crate) const USERS: u64 = 3;
+/// Actions that the cloud refuses for a while. Backends that it refused are left out for minutes.
+const REFUSED: [&str; 18] = [
+    "CreateLoadBalancer",
+    "DeleteLoadBalancer",
+    "CreateLoadBalancerTCPListener",
+    "CreateLoadBalancerUDPListener",
+    "CreateListener",
+    "StartLoadBalancerListener",
+    "SetLoadBalancerTCPListenerAttribute",
+    "UpdateListenerAttribute",
+    "DeleteLoadBalancerListener",
+    "DeleteListener",
+    "CreateVServerGroup",
+    "CreateServerGroup",
+    "RemoveVServerGroupBackendServers",
+    "RemoveServersFromServerGroup",
+    "DeleteVServerGroup",
+    "DeleteServerGroup",
+    "TagResources",
+    "CreateSecurityGroup",
+];
 const PORTS: [u16; 5] = [80, 443, 8080, 53, 8443];
 /// Slots of pods of a Service on one node.
 const SLOTS: u64 = 12;
@@ -191,12 +212,13 @@ impl Generator {
     }
 
     fn deed(&mut self, disturbed: bool) -> Deed {
-        let disturbance = if disturbed { self.dice.below(6) } else { 6 };
+        let disturbance = if disturbed { self.dice.below(8) } else { 8 };
         match disturbance {
             0 => Deed::Kill,
             1 => Deed::Faults(u8::try_from(5 + self.dice.below(20)).unwrap()),
             2 => Deed::Lies(u8::try_from(5 + self.dice.below(10)).unwrap()),
             3 => Deed::Calm,
+            4 => Deed::Refuse(self.pick(&REFUSED)),
             _ => self.change(),
         }
     }

@@ -47,6 +47,8 @@ pub(crate) enum Deed {
     Faults(u8),
     /// Lists are stale or cut short, too.
     Lies(u8),
+    /// From now on the cloud refuses every call of this action.
+    Refuse(&'static str),
     /// Nothing fails any more.
     Calm,
 }
@@ -175,7 +177,7 @@ impl Life {
                 Deed::Faults(_) => is_faulty = true,
                 Deed::Calm => is_faulty = false,
                 Deed::Lies(_) => return true,
-                Deed::Kill | Deed::Change(_) | Deed::Strip(_) | Deed::PutBack(_) => {}
+                Deed::Kill | Deed::Change(_) | Deed::Strip(_) | Deed::PutBack(_) | Deed::Refuse(_) => {}
             }
             is_faulty && step.deed == Deed::Kill
         })

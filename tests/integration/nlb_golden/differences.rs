@@ -49,6 +49,14 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         theirs: "absent",
         ours: "1 of them",
     },
+    // The label names the load balancer before anything is made there.
+    Difference {
+        case: "nlb-reuse-ip-version",
+        step: 0,
+        field: "service labels",
+        theirs: "",
+        ours: "service.k8s.alibaba/loadbalancer-id",
+    },
     // A server group behind a TLS listener has the protocol TCP, as the API asks.
     Difference {
         case: "nlb-preserve-client-ip-tls",

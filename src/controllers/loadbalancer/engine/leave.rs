@@ -1,5 +1,6 @@
 //! Services that leave: everything that was made for them goes, the finalizer last.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -9,6 +10,9 @@ use crate::controllers::loadbalancer::prepare::{Case, Prepared, Presence};
 use crate::controllers::loadbalancer::product::Product;
 use crate::controllers::loadbalancer::report::Halt;
 use crate::controllers::workqueue::ReconcileResult;
+use crate::plan::loadbalancer::annotations::ID;
+use crate::plan::loadbalancer::cloud::CloudModel;
+use crate::plan::loadbalancer::handling::Handling;
 
 impl<P: Product> Engine<P> {
     /// Removes what was created for the Service, then the finalizer.
@@ -16,12 +20,24 @@ impl<P: Product> Engine<P> {
         if let Some(left) = case.state.in_flight.watch_may_lag_for() {
             return Ok(ReconcileResult::RequeueAfter(left));
         }
-        let wanted = self.preparer.wanted(case).await?;
+        let mut wanted = self.preparer.wanted(case).await?;
+        let facts = wanted.goal.facts();
+        if facts.named.is_some() && self.has_own(case, facts.owner).await? {
+            // Without a label, nothing was made on the one that the annotation names.
+            case.unname();
+            wanted = self.preparer.wanted(case).await?;
+        }
         let prepared = self.preparer.prepare(case, wanted).await?;
         if let Some(wait) = self.see_again_before_releasing(case, &prepared) {
             return Ok(ReconcileResult::RequeueAfter(wait));
         }
-        self.name_before_deleting(case, &prepared).await?;
+        let facts = prepared.goal.facts();
+        let is_deleted = facts.named.is_none() && !facts.is_kept && !case.service.deleting;
+        if let Some(id) = prepared.sighting.observed.id().filter(|_| is_deleted) {
+            // The Service can ask for a load balancer again before the finalizer is removed. A process that starts meanwhile does
+            // not ask for this one again.
+            self.name(case, id).await?;
+        }
         let outcome = self.execute(case, prepared).await;
         outcome.wait(case)?;
         if let Some(halt) = outcome.failure() {
@@ -49,16 +65,12 @@ impl<P: Product> Engine<P> {
         Ok(ReconcileResult::Done)
     }
 
-    /// A Service that stays can ask for a load balancer again before the finalizer is removed. So a label names the one that is
-    /// deleted: a process that starts meanwhile does not ask for that one again.
-    async fn name_before_deleting(&self, case: &Case<P::Model>, prepared: &Prepared<P>) -> Result<(), Halt> {
-        let facts = prepared.goal.facts();
-        let is_deleted = facts.named.is_none() && !facts.is_kept && !case.service.deleting;
-        let unnamed = |id: &&str| *id != P::KIND.label(&case.service);
-        if let Some(id) = prepared.sighting.observed.id().filter(unnamed).filter(|_| is_deleted) {
-            self.writer.set_labels(&case.service, [(P::KIND.naming_label(&case.service), Some(id))]).await?;
-        }
-        Ok(())
+    /// Removes what was created on a load balancer that never served the Service, which asks for another one now. The Service
+    /// begins again without finalizer and labels.
+    pub(super) async fn start_again(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
+        case.unname();
+        case.handling = Handling::Retire;
+        self.remove(case).await
     }
 
     /// How long to wait before the finalizer of a Service without a load balancer is removed: a call whose answer was lost may
@@ -79,5 +91,12 @@ impl<P: Product> Engine<P> {
             Presence::Present | Presence::Last | Presence::Absent { proven: true } => {}
         }
         None
+    }
+}
+
+impl<M: CloudModel> Case<M> {
+    /// The Service names no load balancer: what its label or its mark leads to is meant.
+    fn unname(&mut self) {
+        Arc::make_mut(&mut self.service).annotations.insert(ID.full(), String::new());
     }
 }
