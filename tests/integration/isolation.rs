@@ -762,3 +762,41 @@ fn a_setting_that_the_cloud_refuses_keeps_neither_another_setting_nor_a_release_
         });
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plan_says_what_goes_before_a_service_that_was_never_served_moves_to_another_load_balancer() {
+    for kind in Kind::BOTH {
+        let [wrong, right] = if kind == Kind::Nlb { ["nlb-wrong", "nlb-right"] } else { ["lb-wrong", "lb-right"] };
+        for first in ["", wrong] {
+            let world = World::new(EVERY, HASTE).await;
+            world.testbed.join(1);
+            [wrong, right].iter().for_each(|id| kind.of_user(&world.testbed, id));
+            kind.expose(&world.testbed, "web", &[80], &[1]);
+            annotate(&world.testbed, "web", "force-override-listeners", "true");
+            annotate(&world.testbed, "web", "id", first);
+            world.testbed.cloud.faults().always(kind.creates_listener(), Fault::code("OperationDenied"));
+            let ccm = world.start();
+            world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
+            assert!(ccm.stop().await.success());
+            world.testbed.cloud.faults().clear();
+            annotate(&world.testbed, "web", "id", right);
+            let (plan, _) = world.plan().await;
+            let goes = match (first, kind) {
+                ("", Kind::Clb) => "delete load balancer",
+                ("", Kind::Nlb) => "delete network load balancer",
+                _ => "delete group",
+            };
+            for line in [goes, "remove finalizer", "then the Service begins again"] {
+                assert!(plan.contains(line), "{kind:?}, {first:?}: {line:?} is missing:\n{plan}");
+            }
+            let ccm = world.start();
+            let serves =
+                |testbed: &Testbed| kind.published(&world.service("web")) == kind.publishes(testbed, right).as_deref();
+            world.until("the other one serves", serves).await;
+            assert_eq!((kind.count(&world.testbed), kind.groups(&world.testbed).len()), (2, 1), "{kind:?}, {first:?}");
+            let (plan, code) = world.plan().await;
+            assert_eq!(code, Some(0), "{plan}");
+            assert!(ccm.stop().await.success());
+        }
+    }
+}

@@ -83,9 +83,16 @@ async fn plan_one<P: Product>(
     let service = if handling == Handling::Retire { Arc::new(P::KIND.superseded(&service)) } else { service };
     let state = ServiceState::new(&service.uid);
     let mut case = Case { service, settings: settings.clone(), handling, state, problems: Vec::new() };
+    let was_managed = P::KIND.is_managed(&case.service);
+    let mut moves = false;
     let looked = async {
-        let wanted = preparer.wanted(&mut case).await?;
-        preparer.prepare(&mut case, wanted).await
+        let looked = look(preparer, &mut case).await;
+        moves = handling == Handling::Ensure && preparer.moves(&case, looked.as_ref(), was_managed).await?;
+        if !moves {
+            return looked;
+        }
+        case.start_again();
+        look(preparer, &mut case).await
     };
     let mut prepared = match looked.await {
         Ok(prepared) => prepared,
@@ -96,7 +103,7 @@ async fn plan_one<P: Product>(
         return Err(fault);
     }
     *previewed = details(&case, &prepared);
-    let service = &case.service;
+    let (service, handling) = (&case.service, case.handling);
     let mut lines = Vec::new();
     if handling == Handling::Ensure && !P::KIND.is_managed(service) {
         lines.push(step(false, format!("add finalizer {}", P::KIND.finalizer())));
@@ -120,7 +127,13 @@ async fn plan_one<P: Product>(
         Handling::Retire => lines.push(step(true, format!("remove finalizer {}", P::KIND.finalizer()))),
         _ => lines.extend(write_back(preparer, cluster, service, &prepared).await?),
     }
+    lines.extend(moves.then(|| note("then the Service begins again with the load balancer that it asks for")));
     Ok(lines)
+}
+
+async fn look<P: Product>(preparer: &Preparer<P>, case: &mut Case<P::Model>) -> Result<Prepared<P>, Halt> {
+    let wanted = preparer.wanted(case).await?;
+    preparer.prepare(case, wanted).await
 }
 
 async fn write_back<P: Product>(

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::Context;
-use super::find::{Unfound, marked};
+use super::find::Unfound;
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::Product;
 use super::report::{Halt, ServiceReporter};
@@ -31,7 +31,7 @@ use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
 use crate::plan::inputs::ObjectKey;
 use crate::plan::loadbalancer::cloud::CloudModel;
 use crate::plan::loadbalancer::handling::{Handling, is_inherited};
-use crate::plan::loadbalancer::ownership::{LABEL_HASH, Owner};
+use crate::plan::loadbalancer::ownership::LABEL_HASH;
 use crate::telemetry::alarms::ObjectTrouble;
 
 /// After this time, the nodes that existed at the start are initialised, and identify the account.
@@ -81,9 +81,6 @@ impl<P: Product> ObjectReconciler for Engine<P> {
             Handling::Ignore => self.leave_alone(&mut case).await,
             Handling::Ensure => match self.ensure(&mut case).await {
                 Err(Halt::Unfound(Unfound::OfOtherService(id))) => self.take_back(&mut case, id).await,
-                Err(Halt::Unfound(Unfound::Detached(_))) if !P::KIND.serves(&case.service) => {
-                    self.start_again(&mut case).await
-                }
                 Err(refusal) => Err(self.follow_on_former(&mut case, refusal).await),
                 ensured => ensured,
             },
@@ -159,10 +156,12 @@ impl<P: Product> Engine<P> {
         if !self.writer.add_finalizer(&mut case.service, &case.state.in_flight.applied).await? {
             return Ok(ReconcileResult::RequeueAfter(SECOND_SIGHTING));
         }
-        let prepared = self.preparer.prepare(case, wanted).await?;
-        if self.moves(case, &prepared, was_managed).await? {
-            return self.start_again(case).await;
+        let prepared = self.preparer.prepare(case, wanted).await;
+        if self.preparer.moves(case, prepared.as_ref(), was_managed).await? {
+            case.start_again();
+            return self.remove(case).await;
         }
+        let prepared = prepared?;
         case.state.in_flight.released = None;
         self.see_again_before_recreating(case, &prepared)?;
         if let (false, Some(id)) = (prepared.plan.steps.is_empty(), prepared.goal.facts().named) {
@@ -171,27 +170,6 @@ impl<P: Product> Engine<P> {
         let outcome = self.execute(case, prepared).await;
         case.state.in_flight.queued = outcome.queued();
         self.publish(case, &outcome).await
-    }
-
-    /// Whether the Service asks for a user's load balancer, and something may have been made on or as another one, which never
-    /// served it.
-    async fn moves(&self, case: &Case<P::Model>, prepared: &Prepared<P>, was_managed: bool) -> Result<bool, Halt> {
-        let (facts, plan) = (prepared.goal.facts(), &prepared.plan);
-        let is_refused = plan.steps.is_empty() && !plan.problems.is_empty();
-        if facts.named.is_none() || is_refused || P::KIND.serves(&case.service) {
-            return Ok(false);
-        }
-        if !was_managed || !P::KIND.label(&case.service).is_empty() {
-            return Ok(P::KIND.former(&case.service).is_some());
-        }
-        self.has_own(case, facts.owner).await
-    }
-
-    /// Whether a load balancer was made for the Service, which no label names.
-    pub(super) async fn has_own(&self, case: &Case<P::Model>, owner: &Owner) -> Result<bool, Halt> {
-        let is_made = case.state.in_flight.creations.made().load_balancer.is_some();
-        let is_labelled = !P::KIND.label(&case.service).is_empty();
-        Ok(!is_labelled && (is_made || !marked(self.product(), owner).await?.is_empty()))
     }
 
     /// Labels the Service with this load balancer.

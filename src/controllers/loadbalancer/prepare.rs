@@ -12,7 +12,7 @@ use super::account_check::AccountCheck;
 use super::creations::Inventory;
 use super::drift::DriftSchedule;
 use super::execute::Belief;
-use super::find::{Found, Unfound, find, is_about};
+use super::find::{Found, Unfound, find, is_about, marked};
 use super::product::{Completed, Due, DueTogether, Product, Search};
 use super::references::{References, Resolver};
 use super::refusals::stocked;
@@ -21,6 +21,7 @@ use super::state::{Known, SECOND_SIGHTING, ServiceState, States};
 use super::tolerance::{fails_alone, stale_list};
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
+use crate::plan::loadbalancer::annotations::ID;
 use crate::plan::loadbalancer::applied::{self, applied};
 use crate::plan::loadbalancer::cloud::{CloudModel, Observed};
 use crate::plan::loadbalancer::desired::{Desired, ProductModel};
@@ -29,7 +30,7 @@ use crate::plan::loadbalancer::handling::Handling;
 use crate::plan::loadbalancer::management::ManagementLevel;
 use crate::plan::loadbalancer::model::GroupRef;
 use crate::plan::loadbalancer::operation::Part;
-use crate::plan::loadbalancer::ownership::LoadBalancerKind;
+use crate::plan::loadbalancer::ownership::{LoadBalancerKind, Owner};
 use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::loadbalancer::settings::ServiceSettings;
 use crate::plan::loadbalancer::steps::Plan;
@@ -130,10 +131,20 @@ impl<P: Product> Preparer<P> {
     /// The desired state of the Service.
     pub(super) async fn wanted(&self, case: &mut Case<P::Model>) -> Result<Wanted<P>, Halt> {
         let depth = self.depth(case);
-        let (service, settings) = (&case.remembering(P::KIND.applied_key()), &case.settings);
         if case.handling.removes() {
-            return Ok(Wanted { goal: Goal::<P::Model>::removal(service, settings), references: None, depth });
+            let removal = |case: &mut Case<P::Model>| {
+                Goal::<P::Model>::removal(&case.remembering(P::KIND.applied_key()), &case.settings)
+            };
+            let mut goal = removal(case);
+            let facts = goal.facts();
+            if facts.named.is_some() && self.has_own(case, facts.owner).await? {
+                // Without a label, nothing was made on the one that the annotation names.
+                case.unname();
+                goal = removal(case);
+            }
+            return Ok(Wanted { goal, references: None, depth });
         }
+        let (service, settings) = (&case.remembering(P::KIND.applied_key()), &case.settings);
         let groups_due = depth == Depth::Lists { groups: true };
         let known = case.state.cached.known.as_ref().filter(|_| !groups_due).map(|known| known.interfaces.clone());
         let ungated = &mut case.state.cached.ungated;
@@ -222,6 +233,36 @@ impl<P: Product> Preparer<P> {
         });
         case.problems.clone_from(&plan.problems);
         Ok(Prepared { goal, references, sighting, plan, is_drift, failed_jobs, lock })
+    }
+
+    /// Whether the Service asks for another load balancer than the one on which, or as which, something was made for it, and
+    /// which never served it. `was_managed` says that it had the finalizer before this reconcile.
+    pub(super) async fn moves(
+        &self,
+        case: &Case<P::Model>,
+        prepared: Result<&Prepared<P>, &Halt>,
+        was_managed: bool,
+    ) -> Result<bool, Halt> {
+        if P::KIND.serves(&case.service) {
+            return Ok(false);
+        }
+        let Prepared { goal, plan, .. } = match prepared {
+            Ok(prepared) => prepared,
+            Err(halt) => return Ok(matches!(halt, Halt::Unfound(Unfound::Detached(_)))),
+        };
+        let is_refused = plan.steps.is_empty() && !plan.problems.is_empty();
+        if goal.facts().named.is_none() || is_refused {
+            return Ok(false);
+        }
+        let names_another = P::KIND.former(&case.service).is_some();
+        Ok(names_another || (was_managed && self.has_own(case, goal.facts().owner).await?))
+    }
+
+    /// Whether a load balancer was made for the Service, which has no label yet.
+    async fn has_own(&self, case: &Case<P::Model>, owner: &Owner) -> Result<bool, Halt> {
+        let is_made = case.state.in_flight.creations.made().load_balancer.is_some();
+        let is_labelled = !P::KIND.label(&case.service).is_empty();
+        Ok(!is_labelled && (is_made || !marked(&self.product, owner).await?.is_empty()))
     }
 
     /// Notes whose marks on a user's load balancer are of Services that no longer exist, and gives their names.
@@ -491,6 +532,17 @@ impl<M: ProductModel> Case<M> {
 }
 
 impl<M: CloudModel> Case<M> {
+    /// What was made goes, and the Service begins again without finalizer and label.
+    pub(super) fn start_again(&mut self) {
+        self.unname();
+        self.handling = Handling::Retire;
+    }
+
+    /// The Service names no load balancer: what its label or its mark leads to is meant.
+    fn unname(&mut self) {
+        Arc::make_mut(&mut self.service).annotations.insert(ID.full(), String::new());
+    }
+
     /// The load balancer is due with so many others.
     fn due_with<'a>(&self, count: &'a (dyn Fn() -> usize + Send + Sync)) -> Due<'a> {
         Some(DueTogether { count, changed_at: self.state.in_flight.changed_at })

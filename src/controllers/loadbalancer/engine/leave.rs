@@ -1,6 +1,5 @@
 //! Services that leave: everything that was made for them goes, the finalizer last.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,9 +9,6 @@ use crate::controllers::loadbalancer::prepare::{Case, Prepared, Presence};
 use crate::controllers::loadbalancer::product::Product;
 use crate::controllers::loadbalancer::report::Halt;
 use crate::controllers::workqueue::ReconcileResult;
-use crate::plan::loadbalancer::annotations::ID;
-use crate::plan::loadbalancer::cloud::CloudModel;
-use crate::plan::loadbalancer::handling::Handling;
 
 impl<P: Product> Engine<P> {
     /// Removes what was created for the Service, then the finalizer.
@@ -20,13 +16,7 @@ impl<P: Product> Engine<P> {
         if let Some(left) = case.state.in_flight.watch_may_lag_for() {
             return Ok(ReconcileResult::RequeueAfter(left));
         }
-        let mut wanted = self.preparer.wanted(case).await?;
-        let facts = wanted.goal.facts();
-        if facts.named.is_some() && self.has_own(case, facts.owner).await? {
-            // Without a label, nothing was made on the one that the annotation names.
-            case.unname();
-            wanted = self.preparer.wanted(case).await?;
-        }
+        let wanted = self.preparer.wanted(case).await?;
         let prepared = self.preparer.prepare(case, wanted).await?;
         if let Some(wait) = self.see_again_before_releasing(case, &prepared) {
             return Ok(ReconcileResult::RequeueAfter(wait));
@@ -65,14 +55,6 @@ impl<P: Product> Engine<P> {
         Ok(ReconcileResult::Done)
     }
 
-    /// Removes what was created on a load balancer that never served the Service, which asks for another one now. The Service
-    /// begins again without finalizer and labels.
-    pub(super) async fn start_again(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
-        case.unname();
-        case.handling = Handling::Retire;
-        self.remove(case).await
-    }
-
     /// How long to wait before the finalizer of a Service without a load balancer is removed: a call whose answer was lost may
     /// just have created it, or the list may be empty because a permission is missing.
     fn see_again_before_releasing(&self, case: &mut Case<P::Model>, prepared: &Prepared<P>) -> Option<Duration> {
@@ -91,12 +73,5 @@ impl<P: Product> Engine<P> {
             Presence::Present | Presence::Last | Presence::Absent { proven: true } => {}
         }
         None
-    }
-}
-
-impl<M: CloudModel> Case<M> {
-    /// The Service names no load balancer: what its label or its mark leads to is meant.
-    fn unname(&mut self) {
-        Arc::make_mut(&mut self.service).annotations.insert(ID.full(), String::new());
     }
 }
