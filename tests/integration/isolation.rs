@@ -131,6 +131,11 @@ async fn backends_follow_on_a_users_load_balancer_that_the_service_no_longer_nam
         let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
         assert!(told.contains(users) && told.contains("put the annotation"), "{told}");
         backends_follow(&world, kind).await;
+        // Another client empties the status, and clients still know the address.
+        world.testbed.cluster.patch_status("Service", "default", "web", &json!({"loadBalancer": null})).unwrap();
+        point_at(&world.testbed, "web", &[1]);
+        world.until("the backends have followed again", |testbed| kind.all_lead_to(testbed, &[1])).await;
+        assert_eq!((kind.count(&world.testbed), kind.listeners(&world.testbed)), (1, vec![80]), "{kind:?}");
         assert!(ccm.stop().await.success());
         assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
     };

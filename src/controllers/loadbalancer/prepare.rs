@@ -248,7 +248,9 @@ impl<P: Product> Preparer<P> {
         }
         let Prepared { goal, plan, .. } = match prepared {
             Ok(prepared) => prepared,
-            Err(halt) => return Ok(matches!(halt, Halt::Unfound(Unfound::Detached(_)))),
+            // Another client can have emptied the status.
+            Err(Halt::Unfound(Unfound::Detached(_))) => return Ok(!case.state.is_published()),
+            Err(_) => return Ok(false),
         };
         let is_refused = plan.steps.is_empty() && !plan.problems.is_empty();
         if goal.facts().named.is_none() || is_refused {

@@ -244,7 +244,7 @@ impl<M: CloudModel> ServiceState<M> {
     }
 
     /// Whether clients can know an address of the Service.
-    fn is_published(&self) -> bool {
+    pub(super) fn is_published(&self) -> bool {
         self.told.published != 0 || self.seen.as_ref().is_some_and(|(service, _)| !service.ingress.is_empty())
     }
 
