@@ -1,5 +1,6 @@
 //! What controllers leave in the cloud, as `gc` finds and deletes it, also while they are switched off.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +24,17 @@ pub(super) const PAUSE: Duration = Duration::from_secs(3);
 /// Most looks at one deletion; what exists after them is reported.
 pub(super) const LOOKS: usize = 100;
 
+/// Why something may still be there; a text for the user.
+pub(super) type NotDeleted = Box<dyn Error + Send + Sync>;
+
 /// Something with the marks of a cluster and without an owner. Its text is one line for the user; its fields are all that is
 /// known of it, with the cloud's `id` of it, by which a person can name it.
 pub(super) trait Orphan: fmt::Debug + fmt::Display + Serialize + Send + Sync + 'static {
     /// What it is, for scripts.
     const KIND: &'static str;
 
-    /// Deletes it, with what belongs to it alone. Ends when it is gone; the error is a text for the user.
-    fn delete(&self, cloud: &CloudClient, fence: &Fence) -> impl Future<Output = Result<(), String>> + Send;
+    /// Deletes it, with what belongs to it alone. Ends when it is gone.
+    fn delete(&self, cloud: &CloudClient, fence: &Fence) -> impl Future<Output = Result<(), NotDeleted>> + Send;
 }
 
 /// Something without an owner, of whatever kind.
@@ -46,11 +50,11 @@ pub struct Leftover {
 }
 
 trait Delete: fmt::Debug + Send + Sync {
-    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>>;
+    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), NotDeleted>>;
 }
 
 impl<T: Orphan> Delete for T {
-    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
+    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), NotDeleted>> {
         Orphan::delete(self, cloud, fence).boxed()
     }
 }
@@ -72,7 +76,7 @@ impl Leftover {
     /// # Errors
     /// It may still be there; why, in words for the user.
     pub async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), String> {
-        self.what.delete(cloud, fence).await
+        self.what.delete(cloud, fence).await.map_err(|why| why.to_string())
     }
 }
 

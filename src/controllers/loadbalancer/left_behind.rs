@@ -15,7 +15,7 @@ use super::creations::Made;
 use super::execute::Executor;
 use super::product::{CreationToken, ListedBy, Product, Search};
 use crate::alibaba::{CloudClient, Fault, FaultKind, Priority};
-use crate::controllers::orphan::{LOOKS, Orphan, PAUSE};
+use crate::controllers::orphan::{LOOKS, NotDeleted, Orphan, PAUSE};
 use crate::fence::Fence;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::loadbalancer::annotations::{AnnotationKey, FORCE_OVERRIDE_LISTENERS, ID};
@@ -132,33 +132,6 @@ async fn removal<P: Product>(
     Ok((observed, plan))
 }
 
-impl<P: Product> LeftBehind<P> {
-    async fn remove(&self, fence: &Fence) -> Result<(), String> {
-        let stop = CancellationToken::new();
-        let mut last = String::new();
-        for _ in 0..LOOKS {
-            let read = removal(&*self.product, &self.service, &self.settings).await;
-            let (mut observed, plan) = read.map_err(|fault| fault.to_string())?;
-            if plan.steps.is_empty() {
-                return Ok(());
-            }
-            let executor = Executor {
-                product: &*self.product,
-                fence,
-                stop: &stop,
-                token: CreationToken::default(),
-                priority: Priority::default(),
-                most_refused: 0,
-                stocked: BTreeSet::new(),
-                serve_others: &|_| BTreeSet::new(),
-            };
-            last = executor.run(plan.steps, &mut observed).await.failures.to_string();
-            tokio::time::sleep(PAUSE).await;
-        }
-        Err(format!("it is still there: {last}"))
-    }
-}
-
 impl<P: Product> fmt::Display for LeftBehind<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, service, steps, .. } = self;
@@ -180,7 +153,27 @@ impl<P: Product> Serialize for LeftBehind<P> {
 impl<P: Product> Orphan for LeftBehind<P> {
     const KIND: &'static str = "left_behind";
 
-    async fn delete(&self, _: &CloudClient, fence: &Fence) -> Result<(), String> {
-        self.remove(fence).await
+    async fn delete(&self, _: &CloudClient, fence: &Fence) -> Result<(), NotDeleted> {
+        let stop = CancellationToken::new();
+        let mut last = String::new();
+        for _ in 0..LOOKS {
+            let (mut observed, plan) = removal(&*self.product, &self.service, &self.settings).await?;
+            if plan.steps.is_empty() {
+                return Ok(());
+            }
+            let executor = Executor {
+                product: &*self.product,
+                fence,
+                stop: &stop,
+                token: CreationToken::default(),
+                priority: Priority::default(),
+                most_refused: 0,
+                stocked: BTreeSet::new(),
+                serve_others: &|_| BTreeSet::new(),
+            };
+            last = executor.run(plan.steps, &mut observed).await.failures.to_string();
+            tokio::time::sleep(PAUSE).await;
+        }
+        Err(format!("it is still there: {last}").into())
     }
 }

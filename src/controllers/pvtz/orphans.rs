@@ -1,10 +1,10 @@
 //! Records of this cluster whose Service or node does not exist, for `gc`.
 
 use super::{NAME, Watches, read};
-use crate::alibaba::{CloudClient, Fault};
+use crate::alibaba::CloudClient;
 use crate::config::Config;
 use crate::controllers::Clients;
-use crate::controllers::orphan::{Orphan, Orphans, permit};
+use crate::controllers::orphan::{NotDeleted, Orphan, Orphans, permit};
 use crate::fence::Fence;
 use crate::plan::inputs::ObjectKey;
 use crate::plan::provenance::{Provenance, Unclaimed};
@@ -36,8 +36,7 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
 impl Orphan for OrphanedRecord {
     const KIND: &'static str = "record";
 
-    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), String> {
-        let text = |fault: Fault| fault.to_string();
-        cloud.pvtz.delete_record(&permit(fence).map_err(text)?, &self.id).await.map_err(text)
+    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), NotDeleted> {
+        Ok(cloud.pvtz.delete_record(&permit(fence)?, &self.id).await?)
     }
 }

@@ -1,10 +1,10 @@
 //! Route entries whose node does not exist, for `gc`.
 
 use super::tables;
-use crate::alibaba::{CloudClient, Fault};
+use crate::alibaba::CloudClient;
 use crate::config::Config;
 use crate::controllers::Clients;
-use crate::controllers::orphan::{Orphan, Orphans, owners, permit};
+use crate::controllers::orphan::{NotDeleted, Orphan, Orphans, owners, permit};
 use crate::fence::Fence;
 use crate::plan::route::entry::RouteItem;
 use crate::plan::route::mark::RouteCluster;
@@ -37,7 +37,7 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
 impl Orphan for OrphanedRoute {
     const KIND: &'static str = "route";
 
-    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), String> {
+    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), NotDeleted> {
         let item = RouteItem {
             table_id: self.table.clone(),
             destination: self.destination,
@@ -45,9 +45,7 @@ impl Orphan for OrphanedRoute {
             name: String::new(),
             description: String::new(),
         };
-        let text = |fault: Fault| fault.to_string();
-        let permit = permit(fence).map_err(text)?;
-        let failed = cloud.vpc.delete_route_entries(&permit, &[item]).await.map_err(text)?;
-        failed.first().map_or(Ok(()), |item| Err(format!("{} [{}]", item.message, item.code)))
+        let failed = cloud.vpc.delete_route_entries(&permit(fence)?, &[item]).await?;
+        failed.first().map_or(Ok(()), |item| Err(format!("{} [{}]", item.message, item.code).into()))
     }
 }

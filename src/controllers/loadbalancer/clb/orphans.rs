@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::ClbProduct;
 use crate::alibaba::{CloudClient, Fault};
-use crate::controllers::orphan::{Orphan, permit};
+use crate::controllers::orphan::{NotDeleted, Orphan, permit};
 use crate::fence::Fence;
 use crate::plan::clb::model::InstanceField;
 use crate::plan::inputs::ServiceView;
@@ -42,29 +42,21 @@ impl fmt::Display for ClbOrphan {
 impl Orphan for ClbOrphan {
     const KIND: &'static str = "load_balancer";
 
-    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), String> {
-        delete(cloud, fence, &self.0.id).await.map_err(|fault| fault.to_string())
+    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), NotDeleted> {
+        let unprotected = [(InstanceField::DeleteProtection, "off".to_owned())].into();
+        cloud.clb.set_instance(&permit(fence)?, &self.0.id, &unprotected).await?;
+        Ok(cloud.clb.delete_instance(&permit(fence)?, &self.0.id).await?)
     }
 }
 
 impl Orphan for OrphanedAccessList {
     const KIND: &'static str = "access_list";
 
-    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), String> {
-        delete_access_list(cloud, fence, self).await.map_err(|fault| fault.to_string())
+    /// Only a list that still has its name.
+    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), NotDeleted> {
+        if cloud.clb.find_access_list(&self.name).await?.is_some_and(|found| found.id == self.id) {
+            cloud.clb.delete_access_list(&permit(fence)?, &self.id).await?;
+        }
+        Ok(())
     }
-}
-
-/// Deletes a list that still has its name.
-async fn delete_access_list(cloud: &CloudClient, fence: &Fence, list: &OrphanedAccessList) -> Result<(), Fault> {
-    match cloud.clb.find_access_list(&list.name).await? {
-        Some(found) if found.id == list.id => cloud.clb.delete_access_list(&permit(fence)?, &list.id).await,
-        _ => Ok(()),
-    }
-}
-
-async fn delete(cloud: &CloudClient, fence: &Fence, id: &str) -> Result<(), Fault> {
-    let unprotected = [(InstanceField::DeleteProtection, "off".to_owned())].into();
-    cloud.clb.set_instance(&permit(fence)?, id, &unprotected).await?;
-    cloud.clb.delete_instance(&permit(fence)?, id).await
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::alibaba::nlb::{GroupFilter, JobState, ListedGroup};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
-use crate::controllers::orphan::{LOOKS, Orphan, PAUSE, permit};
+use crate::controllers::orphan::{LOOKS, NotDeleted, Orphan, PAUSE, permit};
 use crate::fence::Fence;
 use crate::plan::loadbalancer::cloud::Answer;
 use crate::plan::loadbalancer::orphans::{OrphanedGroup, OrphanedInstance};
@@ -33,53 +33,41 @@ impl fmt::Display for NlbOrphan {
 impl Orphan for NlbOrphan {
     const KIND: &'static str = "load_balancer";
 
-    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), String> {
-        delete(cloud, fence, self).await.map_err(|fault| fault.to_string())
+    /// The load balancer is gone before its groups are deleted.
+    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), NotDeleted> {
+        let id = &self.instance.id;
+        let unprotected = [(InstanceField::DeleteProtection, "false".to_owned())].into();
+        cloud.nlb.set_instance(&permit(fence)?, id, &unprotected).await?;
+        let started = cloud.nlb.delete_instance(&permit(fence)?, id).await?;
+        finished(cloud, &started).await?;
+        match cloud.nlb.describe_instance(id).await {
+            Err(fault) if fault.kind == FaultKind::Gone => {}
+            read => return Err(read.map_or_else(Into::into, |_| "the load balancer is still there".into())),
+        }
+        for group in &self.groups {
+            group.delete(cloud, fence).await?;
+        }
+        Ok(())
     }
 }
 
 impl Orphan for OrphanedGroup {
     const KIND: &'static str = "group";
 
-    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), String> {
-        delete_group(cloud, fence, self).await.map_err(|fault| fault.to_string())
-    }
-}
-
-/// Deletes the load balancer, waits until it is gone, and deletes its groups.
-async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &NlbOrphan) -> Result<(), Fault> {
-    let id = &orphan.instance.id;
-    let unprotected = [(InstanceField::DeleteProtection, "false".to_owned())].into();
-    cloud.nlb.set_instance(&permit(fence)?, id, &unprotected).await?;
-    let started = cloud.nlb.delete_instance(&permit(fence)?, id).await?;
-    finished(cloud, &started).await?;
-    match cloud.nlb.describe_instance(id).await {
-        Err(fault) if fault.kind == FaultKind::Gone => {}
-        Err(fault) => return Err(fault),
-        Ok(_) => return Err(Fault::new("load balancer", FaultKind::Busy, "the load balancer is still there")),
-    }
-    for group in &orphan.groups {
-        delete_group(cloud, fence, group).await?;
-    }
-    Ok(())
-}
-
-/// Deletes a server group or security group that still has its mark.
-async fn delete_group(
-    cloud: &CloudClient,
-    fence: &Fence,
-    OrphanedGroup { id, mark, .. }: &OrphanedGroup,
-) -> Result<(), Fault> {
-    for group in cloud.ecs.find_security_groups(MARK_TAG, mark).await?.iter().filter(|it| it.id == *id) {
-        delete_security_group(cloud, fence, &group.id).await?;
-    }
-    for group in cloud.nlb.list_groups(GroupFilter::Tag(MARK_TAG, mark)).await?.iter().filter(|it| it.id == *id) {
-        if !is_ours_alone(cloud, group).await? {
-            return Err(Fault::new("server group", FaultKind::InUse, "it holds backends of others"));
+    /// Only a server group or security group that still has its mark.
+    async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), NotDeleted> {
+        let Self { id, mark, .. } = self;
+        for group in cloud.ecs.find_security_groups(MARK_TAG, mark).await?.iter().filter(|it| it.id == *id) {
+            delete_security_group(cloud, fence, &group.id).await?;
         }
-        finished(cloud, &cloud.nlb.delete_group(&permit(fence)?, id).await?).await?;
+        for group in cloud.nlb.list_groups(GroupFilter::Tag(MARK_TAG, mark)).await?.iter().filter(|it| it.id == *id) {
+            if !is_ours_alone(cloud, group).await? {
+                return Err("the server group holds backends of others".into());
+            }
+            finished(cloud, &cloud.nlb.delete_group(&permit(fence)?, id).await?).await?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Waits until the cloud has carried out what a call started.
