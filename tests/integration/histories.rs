@@ -499,7 +499,9 @@ async fn live(life: &Life, start: &Start, is_binary: bool) -> Result<(), String>
     if !complaints.is_empty() {
         return Err(format!("wrong requests: {complaints:?}"));
     }
-    let soon = if place.is_lied_to { SOON + COMPARED } else { SOON };
+    // After a refusal that lasted, the next attempt comes a minute later.
+    let waits = place.is_lied_to || life.steps.iter().any(|step| matches!(step.deed, Deed::Refuse(_)));
+    let soon = if waits { SOON + COMPARED } else { SOON };
     if since.duration_since(began) > soon && !is_binary {
         return Err(format!("the end took {} s", took.as_secs()));
     }
