@@ -526,6 +526,35 @@ fn a_service_that_was_never_served_leaves_nothing_on_the_load_balancer_that_it_a
 }
 
 #[test]
+fn a_service_that_was_never_served_leaves_nothing_on_its_load_balancer_of_the_other_type() {
+    with_each(async |between| {
+        for first in ["", "lb-user"] {
+            let testbed = testbed(Kind::Clb).await;
+            Kind::Clb.of_user(&testbed, "lb-user");
+            annotate(&testbed, "web", "force-override-listeners", "true");
+            annotate(&testbed, "web", "id", first);
+            testbed.cloud.faults().always(Kind::Clb.creates_listener(), Fault::code("OperationDenied"));
+            let options = "type_annotation = true\nhand_over_grace = \"1s\"\n";
+            let mut product = Some(start(&testbed, options));
+            settled().await;
+            assert_eq!(held(&testbed, Kind::Clb), [1 + usize::from(first.is_empty()), 0, 1], "{first:?}");
+            let moves = || {
+                annotate(&testbed, "web", "type", "nlb");
+                annotate(&testbed, "web", "id", "");
+            };
+            between.change(&testbed, &mut product, moves).await;
+            annotate(&testbed, "web", "id", "");
+            testbed.cloud.faults().clear();
+            let _product = product.unwrap_or_else(|| start(&testbed, options));
+            settled().await;
+            settled().await;
+            let held = [Kind::Clb, Kind::Nlb].map(|kind| held(&testbed, kind));
+            assert_eq!(held, [[1, 0, 0], [1, 1, 1]], "{first:?}, {between:?}");
+        }
+    });
+}
+
+#[test]
 fn a_service_of_which_the_cloud_took_no_part_is_served_with_its_next_settings() {
     for kind in Kind::BOTH {
         on_a_clock_of_its_own(0, async {

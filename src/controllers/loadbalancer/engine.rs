@@ -165,6 +165,7 @@ impl<P: Product> Engine<P> {
         case.state.in_flight.released = None;
         self.see_again_before_recreating(case, &prepared)?;
         if let (false, Some(id)) = (prepared.plan.steps.is_empty(), prepared.goal.facts().named) {
+            // No mark leads to a user's load balancer once the Service names another one.
             self.name(case, id).await?;
         }
         let outcome = self.execute(case, prepared).await;

@@ -40,7 +40,7 @@ const KINDS: [&str; 6] = ["LoadBalancer", "LoadBalancer", "LoadBalancer", "LoadB
 const RANGES: [&[&str]; 3] = [&["10.0.0.0/8"], &["10.0.0.0/8", "192.168.0.0/16"], &["0.0.0.0/0"]];
 /// So many Services can have a load balancer that a user made.
 pub(crate) const USERS: u64 = 3;
-/// Actions that the cloud refuses for a while. Backends that it refused are left out for minutes.
+/// Actions that the cloud refuses for a while. None adds backends: the controller leaves refused backends out for minutes.
 const REFUSED: [&str; 18] = [
     "CreateLoadBalancer",
     "DeleteLoadBalancer",
