@@ -25,11 +25,8 @@ use crate::plan::inputs::ObjectKey;
 use crate::telemetry::activity::ReconcileStart;
 use crate::telemetry::metrics;
 
-/// The least time between two starts for one object, so that many changes share a reconcile.
+/// The least time between two starts that changes of one object cause, so that many changes share a reconcile.
 const INTERVAL: Duration = Duration::from_secs(1);
-
-/// A start after a longer wait is periodic: a change right after it does not wait for [`INTERVAL`].
-const PERIODIC: Duration = Duration::from_secs(30);
 
 /// Urgent objects that overtake others in a row.
 const MOST_OVERTAKING: usize = 3;
@@ -207,16 +204,16 @@ struct Queue {
     urgent: VecDeque<ObjectKey>,
     /// How many urgent keys overtook normal ones since one of those started.
     overtaken: usize,
-    /// What is in one of the queues, and whether its start is periodic.
+    /// What is in one of the queues, and whether a change causes its start.
     waiting: HashMap<ObjectKey, bool>,
     /// Being reconciled; true if the key changed meanwhile.
     active: HashMap<ObjectKey, bool>,
-    /// Starts that are not periodic within the last [`INTERVAL`], in order.
+    /// Starts that changes caused within the last [`INTERVAL`], in order.
     started: VecDeque<(Instant, ObjectKey)>,
     /// The last of these for each key.
     started_at: HashMap<ObjectKey, Instant>,
     failures: BTreeMap<ObjectKey, FailedKey>,
-    /// Each with whether its start will be periodic.
+    /// Each with whether a change causes its start.
     timers: DelayQueue<(ObjectKey, bool)>,
     timer_of: HashMap<ObjectKey, delay_queue::Key>,
 }
@@ -225,8 +222,8 @@ impl Queue {
     fn add(&mut self, key: ObjectKey, urgent: &impl Fn(&ObjectKey) -> bool) {
         if let Some(changed) = self.active.get_mut(&key) {
             *changed = true;
-        } else if let Some(periodic) = self.waiting.get_mut(&key) {
-            *periodic = false;
+        } else if let Some(is_changed) = self.waiting.get_mut(&key) {
+            *is_changed = true;
             // Its change can be urgent although what it waits for was not.
             if urgent(&key)
                 && let Some(place) = self.normal.iter().position(|waiting| *waiting == key)
@@ -240,23 +237,22 @@ impl Queue {
             }
             self.forget_starts();
             match self.started_at.get(&key).copied() {
-                Some(started) => self.start_timer(key, started + INTERVAL),
-                None => self.enqueue((key, false), urgent),
+                Some(started) => self.start_timer((key, true), started + INTERVAL),
+                None => self.enqueue((key, true), urgent),
             }
         }
     }
 
     /// Its time has come; a key with a timer is neither waiting nor active.
-    fn enqueue(&mut self, (key, periodic): (ObjectKey, bool), urgent: &impl Fn(&ObjectKey) -> bool) {
-        self.waiting.insert(key.clone(), periodic);
+    fn enqueue(&mut self, (key, is_changed): (ObjectKey, bool), urgent: &impl Fn(&ObjectKey) -> bool) {
+        self.waiting.insert(key.clone(), is_changed);
         let lane = if urgent(&key) { &mut self.urgent } else { &mut self.normal };
         lane.push_back(key);
     }
 
-    fn start_timer(&mut self, key: ObjectKey, at: Instant) {
-        let periodic = at > Instant::now() + PERIODIC;
-        let timer = self.timers.insert_at((key.clone(), periodic), at);
-        self.timer_of.insert(key, timer);
+    fn start_timer(&mut self, due: (ObjectKey, bool), at: Instant) {
+        let key = due.0.clone();
+        self.timer_of.insert(key, self.timers.insert_at(due, at));
     }
 
     fn forget_starts(&mut self) {
@@ -278,10 +274,10 @@ impl Queue {
         }
         self.overtaken = if overtakes && !self.normal.is_empty() { self.overtaken + 1 } else { 0 };
         let key = if overtakes { self.urgent.pop_front() } else { self.normal.pop_front() }?;
-        let periodic = self.waiting.remove(&key).unwrap_or(false);
+        let is_changed = self.waiting.remove(&key).unwrap_or(false);
         self.active.insert(key.clone(), false);
         self.forget_starts();
-        if !periodic {
+        if is_changed {
             let now = Instant::now();
             self.started.push_back((now, key.clone()));
             self.started_at.insert(key.clone(), now);
@@ -309,7 +305,7 @@ impl Queue {
             return Some(Duration::ZERO);
         }
         if let Some(delay) = delay {
-            self.start_timer(key, Instant::now() + delay);
+            self.start_timer((key, false), Instant::now() + delay);
         }
         delay
     }
@@ -336,7 +332,7 @@ impl Queue {
         self.normal.len() + self.urgent.len()
     }
 
-    /// The next key whose time has come, and whether its start is periodic; never ready if none waits for its time.
+    /// The next key whose time has come, and whether a change causes its start; never ready if none waits for its time.
     async fn due(&mut self) -> (ObjectKey, bool) {
         match std::future::poll_fn(|context| self.timers.poll_expired(context)).await {
             Some(expired) => {
@@ -440,21 +436,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_shortly_after_a_periodic_reconcile_is_not_kept_waiting() {
-        let (sender, log, stop, task) = start(4, |_, nth| {
-            (SECOND / 20, if nth == 1 { ReconcileResult::RequeueAfter(60 * SECOND) } else { ReconcileResult::Done })
-        });
-        sender.send(vec![key("a")]).unwrap();
-        tokio::time::sleep(60 * SECOND + SECOND / 5).await;
-        for _ in 0..2 {
+    async fn a_change_shortly_after_a_reconcile_that_no_change_caused_is_not_kept_waiting() {
+        let retried = ReconcileResult::failed("busy", Backoff { first: 10 * SECOND, longest: 10 * SECOND });
+        let again = |wait| (ReconcileResult::RequeueAfter(wait), wait);
+        for (first, wait) in [again(2 * SECOND), again(20 * SECOND), again(60 * SECOND), (retried, 10 * SECOND)] {
+            let (sender, log, stop, task) =
+                start(4, move |_, nth| (SECOND / 20, if nth == 1 { first } else { ReconcileResult::Done }));
             sender.send(vec![key("a")]).unwrap();
-            tokio::time::sleep(SECOND / 5).await;
+            tokio::time::sleep(wait + SECOND / 5).await;
+            assert_eq!(log.lock().len(), 2, "{first:?}: the timer began the second");
+            for _ in 0..2 {
+                sender.send(vec![key("a")]).unwrap();
+                tokio::time::sleep(SECOND / 5).await;
+            }
+            tokio::time::sleep(10 * SECOND).await;
+            let times: Vec<_> = log.lock().iter().map(|(_, at)| at.as_millis() / 100).collect();
+            let changed = wait.as_millis() / 100 + 2;
+            assert_eq!(times[2..], [changed, changed + 10], "{first:?}: the change at once, the next a second later");
+            stop.cancel();
+            task.await.unwrap();
         }
-        tokio::time::sleep(10 * SECOND).await;
-        let times: Vec<_> = log.lock().iter().map(|(_, at)| at.as_millis() / 100).collect();
-        assert_eq!(times, [0, 600, 602, 612], "periodic after a minute, the change at once, the next a second later");
-        stop.cancel();
-        task.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

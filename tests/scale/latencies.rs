@@ -174,7 +174,6 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
                 std::fs::write(&config, format!("{configured}{more}")).map_err(super::anything)?;
             }
             Beside::Creations => {
-                std::fs::write(&config, &configured).map_err(super::anything)?;
                 (0..options.services).try_for_each(|number| world::expose(testbed, &format!("web-{number}"), false))?;
             }
             Beside::Throttling(percent) => {
@@ -183,6 +182,9 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
             Beside::Nothing | Beside::Restarts => {}
         }
         move_pods(&mut all, options, testbed, beside).await?;
+        if beside == Beside::DriftCheck {
+            std::fs::write(&config, &configured).map_err(super::anything)?;
+        }
         watch.elapsed();
         let (calls, end) = (testbed.cloud.calls(), testbed.cloud.now());
         // An addition and a removal of each.
@@ -197,9 +199,9 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
 
 /// Moves one pod of each product at a time, and waits for the last ones.
 async fn move_pods(all: &mut [Pods<'_>], options: &Options, testbed: &Testbed, beside: Beside) -> Result<(), String> {
-    // Calls that are throttled are made again, and count as well.
+    // Calls that are throttled are made again, and count as well; how many they are varies by half.
     let pace = match beside {
-        Beside::Throttling(percent) => PACE * 100 / (100 - percent),
+        Beside::Throttling(percent) => PACE * 150 / (100 - percent),
         _ => PACE,
     };
     let began = Instant::now();
