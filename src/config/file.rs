@@ -337,7 +337,8 @@ section! {
         /// Whether the source/destination check of the nodes' primary interfaces is switched off, which pod networks
         /// on VPC routes need.
         disable_source_dest_check: bool = true;
-        /// Whether nodes of stopped instances get the taint `node.cloudprovider.kubernetes.io/shutdown`.
+        /// Whether nodes of stopped instances get the taint `node.cloudprovider.kubernetes.io/shutdown`. In any case, a node
+        /// loses it when its kubelet reports again.
         shutdown_taint: bool = true;
         /// Whether nodes of released instances are removed from the cluster.
         remove_released: bool = true;

@@ -104,9 +104,9 @@ pub fn plan_missing(view: &NodeView, id: &ProviderId, policy: NodePolicy) -> Nod
 fn shutdown(view: &NodeView, instance: Option<&Instance>, policy: NodePolicy) -> Option<NodeStep> {
     let stopped = instance.is_some_and(|instance| matches!(instance.status.as_str(), "Stopped" | "Stopping"));
     match (has_taint(view, SHUTDOWN), is_ready(view)) {
-        _ if !policy.shutdown_taint => None,
+        // Also one that was added before the switch was off.
         (true, true) => Some(NodeStep::RemoveTaint(SHUTDOWN)),
-        (false, false) if stopped => Some(NodeStep::AddTaint(Taint {
+        (false, false) if stopped && policy.shutdown_taint => Some(NodeStep::AddTaint(Taint {
             key: SHUTDOWN.to_owned(),
             effect: "NoSchedule".to_owned(),
             ..Taint::default()

@@ -130,7 +130,11 @@ fn stopped_instances_are_marked_until_the_kubelet_reports_again() {
     assert_eq!(plan(&view, &instance(), &SourceDestCheck::Settled, ALL).steps, [], "stays until Ready");
     view.ready = ready(ConditionStatus::True);
     assert_eq!(plan(&view, &stopped, &SourceDestCheck::Settled, ALL).steps, [NodeStep::RemoveTaint(SHUTDOWN)]);
-    assert_eq!(plan(&view, &stopped, &SourceDestCheck::Settled, NodePolicy { shutdown_taint: false, ..ALL }).steps, []);
+    let off = NodePolicy { shutdown_taint: false, ..ALL };
+    let lifted = plan(&view, &stopped, &SourceDestCheck::Settled, off).steps;
+    assert_eq!(lifted, [NodeStep::RemoveTaint(SHUTDOWN)], "one that was added before the switch was off");
+    let unmarked = NodeView { taints: Vec::new(), ready: ready(ConditionStatus::Unknown), ..view };
+    assert_eq!(plan(&unmarked, &stopped, &SourceDestCheck::Settled, off).steps, []);
 }
 
 #[test]
