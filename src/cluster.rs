@@ -132,9 +132,7 @@ impl Cluster {
     /// Waits until the API server answers, however long that takes; gives its version, such as `v1.34.1`.
     pub async fn wait_ready(&self) -> String {
         let version = connect::wait_ready(&self.inner.requests).await;
-        if let Some(minor) = minor(&version) {
-            self.inner.minor.get_or_init(|| minor);
-        }
+        self.note_version(&version);
         version
     }
 
@@ -144,10 +142,17 @@ impl Cluster {
     /// Why there is no answer, for people.
     pub async fn version(&self) -> Result<String, String> {
         let version = connect::version(&self.inner.requests).await.map_err(|fault| fault.to_string())?;
-        if let Some(minor) = minor(&version) {
+        self.note_version(&version);
+        Ok(version)
+    }
+
+    /// Keeps `34` of `v1.34.1-aliyun.1`.
+    fn note_version(&self, version: &str) {
+        let rest = version.strip_prefix("v1.").unwrap_or_default();
+        let minor = rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|minor| minor.parse().ok());
+        if let Some(minor) = minor {
             self.inner.minor.get_or_init(|| minor);
         }
-        Ok(version)
     }
 
     /// Whether the API server was of version 1.`minor` or newer when it first answered; false while that is unknown.
@@ -265,7 +270,7 @@ impl Cluster {
     /// # Errors
     /// [`WriteFault`], also for a Service that cannot be decoded.
     pub async fn read_service(&self, key: &ObjectKey) -> Result<Option<ServiceView>, WriteFault> {
-        objects::read(&self.inner.requests, ObjectKind::Service, key, decode::service).await
+        self.read(ObjectKind::Service, key, decode::service).await
     }
 
     /// Whether the API server lists any Service, of whatever type. Every cluster has that of the API server itself, so a list
@@ -282,7 +287,7 @@ impl Cluster {
     /// # Errors
     /// [`WriteFault`], also for a node that cannot be decoded.
     pub async fn read_node(&self, name: &str) -> Result<Option<NodeView>, WriteFault> {
-        objects::read(&self.inner.requests, ObjectKind::Node, &ObjectKey::cluster(name), decode::node).await
+        self.read(ObjectKind::Node, &ObjectKey::cluster(name), decode::node).await
     }
 
     /// Finds one volume in a list, as controllers need no right to get one; `None` if it does not exist, `Some(None)` if it is on no cloud disk.
@@ -305,7 +310,7 @@ impl Cluster {
     /// # Errors
     /// [`WriteFault`], also for a pod that cannot be decoded.
     pub async fn read_pod(&self, key: &ObjectKey) -> Result<Option<PodView>, WriteFault> {
-        objects::read(&self.inner.requests, ObjectKind::Pod, key, decode::pod).await
+        self.read(ObjectKind::Pod, key, decode::pod).await
     }
 
     /// Patches an object or its `status`.
@@ -371,12 +376,6 @@ impl AccessReviewer for Cluster {
 
 fn collection(path: &'static str, plural: &'static str, reflector: impl Reflector + 'static) -> WatchedCollection {
     WatchedCollection { path, plural, reflector: Box::new(reflector) }
-}
-
-/// `34` of `v1.34.1-aliyun.1`.
-fn minor(version: &str) -> Option<u32> {
-    let rest = version.strip_prefix("v1.")?;
-    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// Reads the uid each [`IDENTIFY_AGAIN`] until it is known. Never returns.

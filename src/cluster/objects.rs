@@ -21,12 +21,9 @@ const PAGE: u32 = 100;
 const MAX_PAGES: usize = 2000;
 
 impl ObjectKind {
-    fn path(self, key: &ObjectKey) -> String {
-        let (plural, name) = (self.plural(), segment(&key.name));
-        match self {
-            Self::Node | Self::PersistentVolume => format!("/api/v1/{plural}/{name}"),
-            Self::Service | Self::Pod => format!("/api/v1/namespaces/{}/{plural}/{name}", segment(&key.namespace)),
-        }
+    /// Where the object with this key is.
+    fn collection(self, key: &ObjectKey) -> ObjectPath<'_> {
+        ObjectPath { api: "/api/v1", namespace: &key.namespace, plural: self.plural() }
     }
 }
 
@@ -62,9 +59,7 @@ pub(super) async fn patch(requests: &Requests, permit: &Permit, patch: Patch<'_>
         PatchFormat::Merge => "application/merge-patch+json",
         PatchFormat::Strategic => "application/strategic-merge-patch+json",
     };
-    let path = kind.path(key) + &suffix;
-    let sent = write(requests, permit, Method::PATCH, &path, (content_type, body)).await;
-    counted(kind, sent, "patch", &(kind.plural().to_owned() + &suffix))
+    write(requests, permit, Method::PATCH, (kind, key, &suffix), (content_type, body)).await
 }
 
 /// Deletes an object, only if it still has this UID.
@@ -76,24 +71,25 @@ pub(super) async fn delete(
     uid: &str,
 ) -> Result<(), WriteFault> {
     let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid } });
-    let sent = write(requests, permit, Method::DELETE, &kind.path(key), ("application/json", &options)).await;
-    counted(kind, sent, "delete", kind.plural()).map(drop)
+    write(requests, permit, Method::DELETE, (kind, key, ""), ("application/json", &options)).await.map(drop)
 }
 
-/// One write, never without a permit and never longer than it lasts; `None` if the permit has run out.
+/// One write to an object, or with a suffix to its subresource: never without a permit and never longer than it lasts.
 async fn write(
     requests: &Requests,
     permit: &Permit,
     method: Method,
-    path: &str,
+    (kind, key, suffix): (ObjectKind, &ObjectKey, &str),
     body: (&'static str, &Value),
-) -> Option<Result<Value, RequestFault>> {
+) -> Result<Value, WriteFault> {
     let timeout = requests.timeout().min(permit.remaining());
     if timeout.is_zero() {
-        return None;
+        metrics::kubernetes_write(kind.as_str(), WriteFault::NotLeading.as_str());
+        return Err(WriteFault::NotLeading);
     }
+    let path = kind.collection(key).to_object(&key.name) + suffix;
     let (call, started) = (format!("{method} {path}"), Instant::now());
-    let exchange = Exchange { method: method.clone(), path, body: Some(body), timeout, rate_limited: true };
+    let exchange = Exchange { method: method.clone(), path: &path, body: Some(body), timeout, rate_limited: true };
     let sent = requests.send(exchange).await;
     let outcome = match sent.as_ref().map_err(RequestFault::code) {
         Ok(_) => "ok".to_owned(),
@@ -104,38 +100,13 @@ async fn write(
     activity::ended(ended, || {
         let status = sent.as_ref().err().and_then(RequestFault::code);
         let status = status.map(|status| ("http.response.status_code", status.into()));
-        let request = [("http.request.method", method.as_str().into()), ("url.path", path.into())];
+        let request = [("http.request.method", method.as_str().into()), ("url.path", path.as_str().into())];
         request.into_iter().chain(status).collect()
     });
-    Some(sent)
-}
-
-fn counted(
-    kind: ObjectKind,
-    sent: Option<Result<Value, RequestFault>>,
-    verb: &str,
-    plural: &str,
-) -> Result<Value, WriteFault> {
-    let outcome = match sent {
-        Some(answer) => answer.map_err(|fault| WriteFault::classify(&fault, verb, plural)),
-        None => Err(WriteFault::NotLeading),
-    };
-    metrics::kubernetes_write(kind.as_str(), outcome.as_ref().map_or_else(WriteFault::as_str, |_| "ok"));
-    outcome
-}
-
-/// Reads one object by `decode`; `None` if it does not exist.
-pub(super) async fn read<T>(
-    requests: &Requests,
-    kind: ObjectKind,
-    key: &ObjectKey,
-    decode: fn(Value) -> Result<T, serde_json::Error>,
-) -> Result<Option<T>, WriteFault> {
-    match requests.get(&kind.path(key)).await {
-        Ok(object) => decode(object).map(Some).map_err(|error| WriteFault::unreadable(&error)),
-        Err(fault) if fault.code() == Some(404) => Ok(None),
-        Err(fault) => Err(WriteFault::classify(&fault, "get", kind.plural())),
-    }
+    let (verb, plural) = (method.as_str().to_lowercase(), kind.plural().to_owned() + suffix);
+    let written = sent.map_err(|fault| WriteFault::classify(&fault, &verb, &plural));
+    metrics::kubernetes_write(kind.as_str(), written.as_ref().map_or_else(WriteFault::as_str, |_| "ok"));
+    written
 }
 
 /// Where objects are that are only looked up: neither watched nor written.
@@ -157,6 +128,10 @@ impl ObjectPath<'_> {
             namespace => format!("{api}/namespaces/{}/{plural}", segment(namespace)),
         }
     }
+
+    pub(super) fn to_object(self, name: &str) -> String {
+        format!("{}/{}", self.to_path(), segment(name))
+    }
 }
 
 impl Cluster {
@@ -165,11 +140,22 @@ impl Cluster {
     /// # Errors
     /// [`WriteFault`]
     pub async fn look_up(&self, path: ObjectPath<'_>, name: &str) -> Result<Option<Value>, WriteFault> {
-        match self.inner.requests.get(&format!("{}/{}", path.to_path(), segment(name))).await {
+        match self.inner.requests.get(&path.to_object(name)).await {
             Ok(object) => Ok(Some(object)),
             Err(fault) if fault.code() == Some(404) => Ok(None),
             Err(fault) => Err(WriteFault::classify(&fault, "get", path.plural)),
         }
+    }
+
+    /// Reads one object by `decode`; `None` if it does not exist.
+    pub(super) async fn read<T>(
+        &self,
+        kind: ObjectKind,
+        key: &ObjectKey,
+        decode: fn(Value) -> Result<T, serde_json::Error>,
+    ) -> Result<Option<T>, WriteFault> {
+        let found = self.look_up(kind.collection(key), &key.name).await?;
+        found.map(decode).transpose().map_err(|error| WriteFault::unreadable(&error))
     }
 
     /// Lists such objects page by page, and gives those that `keep` wants; none if their kind does not exist.
@@ -181,15 +167,10 @@ impl Cluster {
         path: ObjectPath<'_>,
         keep: impl Fn(&Value) -> bool,
     ) -> Result<Vec<Value>, WriteFault> {
-        let mut kept = Vec::new();
-        let take = |listed| match listed {
-            Listed::Start => kept.clear(),
-            Listed::Object(object) if keep(&object) => kept.push(object),
-            Listed::Object(_) => {}
-        };
-        match list(&self.inner.requests, &path.to_path(), "", take).await {
-            Err(fault) if fault.code() != Some(404) => Err(WriteFault::classify(&fault, "list", path.plural)),
-            _ => Ok(kept),
+        let keep = |object| keep(&object).then_some(object);
+        match collect(&self.inner.requests, &path.to_path(), "", keep).await {
+            Err(fault) if fault.code() == Some(404) => Ok(Vec::new()),
+            kept => kept.map_err(|fault| WriteFault::classify(&fault, "list", path.plural)),
         }
     }
 
@@ -204,13 +185,9 @@ impl Cluster {
     ) -> Result<Vec<PodView>, WriteFault> {
         let selector = labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
         let path = format!("/api/v1/namespaces/{}/pods", segment(namespace));
-        let mut pods = Vec::new();
-        let take = |listed| match listed {
-            Listed::Start => pods.clear(),
-            Listed::Object(object) => pods.push(decode::pod(object)),
-        };
-        let listed = list(&self.inner.requests, &path, &format!("labelSelector={}&", segment(&selector)), take).await;
-        listed.map_err(|fault| WriteFault::classify(&fault, "list", ObjectKind::Pod.plural()))?;
+        let query = format!("labelSelector={}&", segment(&selector));
+        let pods = collect(&self.inner.requests, &path, &query, |object| Some(decode::pod(object))).await;
+        let pods = pods.map_err(|fault| WriteFault::classify(&fault, "list", ObjectKind::Pod.plural()))?;
         pods.into_iter().collect::<Result<_, _>>().map_err(|error| WriteFault::unreadable(&error))
     }
 }
@@ -282,6 +259,22 @@ pub(super) async fn list(
     }
     take(Listed::Start);
     Err(RequestFault::Unanswered(format!("the list does not end, or has more than {MAX_PAGES} pages")))
+}
+
+/// Lists a collection in the same way, and gives what `keep` makes of its objects.
+pub(super) async fn collect<T>(
+    requests: &Requests,
+    path: &str,
+    query: &str,
+    keep: impl Fn(Value) -> Option<T>,
+) -> Result<Vec<T>, RequestFault> {
+    let mut kept = Vec::new();
+    let take = |listed| match listed {
+        Listed::Start => kept.clear(),
+        Listed::Object(object) => kept.extend(keep(object)),
+    };
+    list(requests, path, query, take).await?;
+    Ok(kept)
 }
 
 /// Whether a collection can be listed.

@@ -386,14 +386,9 @@ async fn read_skipped(
 ) -> Result<(), Interruption> {
     for skipped in collection.reflector.rescope(services) {
         let (path, query) = skipped.list_at(collection.path);
-        let mut found = Vec::new();
-        let take = |listed| match listed {
-            Listed::Start => found.clear(),
-            Listed::Object(object) => found.push(object),
-        };
-        let read = objects::list(requests, &path, &query, take).await;
-        read.map_err(|fault| Interruption::ListAgain(format!("skipped endpoints could not be read: {fault}")))?;
-        collection.reflector.found(&skipped, found);
+        let found = objects::collect(requests, &path, &query, Some).await;
+        let unread = |fault| Interruption::ListAgain(format!("skipped endpoints could not be read: {fault}"));
+        collection.reflector.found(&skipped, found.map_err(unread)?);
     }
     Ok(())
 }

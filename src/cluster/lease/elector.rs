@@ -9,7 +9,7 @@ use tracing::{debug, info, warn};
 
 use super::super::events::{Events, Regarding};
 use super::super::faults::RequestFault;
-use super::super::requests::{Exchange, Requests, segment};
+use super::super::requests::{Exchange, Requests};
 use super::super::status::ElectionStatus;
 use super::record::{LeaderRecord, LockAction, LockKind, ObservedRecord, decide};
 use crate::clock::suspended;
@@ -371,7 +371,7 @@ impl Elector<'_> {
     }
 
     fn path(&self, kind: LockKind) -> String {
-        format!("{}/{}", kind.collection(&self.section.namespace).to_path(), segment(&self.section.name))
+        kind.collection(&self.section.namespace).to_object(&self.section.name)
     }
 
     /// Half the renew deadline at most, so that there is time for another try; and never past the deadline.
