@@ -343,7 +343,8 @@ struct EventWriter {
 struct EventMemory {
     /// By a hash of the identity: causes can be long.
     written: HashMap<u64, WrittenEvent>,
-    allowances: HashMap<Regarding, Allowance>,
+    /// By object, when it may have [`BURST`] events at once again.
+    allowances: HashMap<Regarding, Instant>,
     warned: Option<Instant>,
 }
 
@@ -354,25 +355,14 @@ struct WrittenEvent {
     last: Instant,
 }
 
-/// A token bucket for the events about one object.
-struct Allowance {
-    left: u32,
-    since: Instant,
-}
-
-impl Allowance {
-    fn take(&mut self, now: Instant) -> bool {
-        while self.left < BURST && now.duration_since(self.since) >= REFILL {
-            self.left += 1;
-            self.since += REFILL;
-        }
-        if self.left == BURST {
-            self.since = now;
-        }
-        let allowed = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        allowed
+/// Takes one event of those that an object may have; false if there is none left. `full_at` is when it has all again.
+fn take_allowance(full_at: &mut Instant, now: Instant) -> bool {
+    let next = (*full_at).max(now) + REFILL;
+    let is_allowed = next <= now + REFILL * BURST;
+    if is_allowed {
+        *full_at = next;
     }
+    is_allowed
 }
 
 impl EventMemory {
@@ -383,9 +373,8 @@ impl EventMemory {
         let age = self.written.get(&hash).map_or(REPETITION_WINDOW, |written| now.duration_since(written.last));
         // A finding that lasts is renewed, and withdrawn, however many other events there are.
         let ignores_limit = identity.reason == RESOLVED || (!event.status.is_empty() && age >= REFILL);
-        let allowance = self.allowances.entry(identity.regarding.clone());
-        let allowance = allowance.or_insert(Allowance { left: BURST, since: now });
-        let is_allowed = ignores_limit || allowance.take(now);
+        let full_at = self.allowances.entry(identity.regarding.clone()).or_insert(now);
+        let is_allowed = ignores_limit || take_allowance(full_at, now);
         let repeated = self.written.get_mut(&hash).filter(|_| age < REPETITION_WINDOW);
         let repeated = repeated.map(|written| {
             written.count += 1;
@@ -407,7 +396,7 @@ impl EventMemory {
     /// Keeps memory bounded.
     fn forget(&mut self, now: Instant) {
         bound(&mut self.written, |written| now.duration_since(written.last) < REPETITION_WINDOW);
-        bound(&mut self.allowances, |allowance| now.duration_since(allowance.since) < REFILL * BURST);
+        bound(&mut self.allowances, |full_at| *full_at > now);
     }
 }
 
