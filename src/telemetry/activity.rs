@@ -68,40 +68,24 @@ pub struct MinuteCount {
     pub failed: u32,
 }
 
-/// Counts of the last hour.
-#[derive(Debug)]
-struct HourOfCounts {
-    minutes: [MinuteCount; MINUTES],
-    /// The newest minute that has a place, since the start.
-    newest: usize,
-}
-
-impl Default for HourOfCounts {
-    fn default() -> Self {
-        Self { minutes: [MinuteCount::default(); MINUTES], newest: 0 }
-    }
-}
+/// Counts of the last hour, by minute since the start. A minute in which nothing ended has none.
+#[derive(Debug, Default)]
+struct HourOfCounts(BTreeMap<usize, MinuteCount>);
 
 impl HourOfCounts {
     fn add(&mut self, minute: usize, failed: bool) {
-        self.forget(minute);
-        let count = &mut self.minutes[minute % MINUTES];
+        let count = self.0.entry(minute).or_default();
         count.all = count.all.saturating_add(1);
         count.failed = count.failed.saturating_add(u32::from(failed));
+        if self.0.len() > MINUTES {
+            self.0.pop_first();
+        }
     }
 
     /// The oldest first.
-    fn until(&mut self, minute: usize) -> Vec<MinuteCount> {
-        self.forget(minute);
-        (1..=MINUTES).map(|ahead| self.minutes[(minute + ahead) % MINUTES]).collect()
-    }
-
-    /// Empties the places of the minutes that nothing was counted in.
-    fn forget(&mut self, minute: usize) {
-        for passed in (self.newest + 1..=minute).rev().take(MINUTES) {
-            self.minutes[passed % MINUTES] = MinuteCount::default();
-        }
-        self.newest = self.newest.max(minute);
+    fn until(&self, minute: usize) -> Vec<MinuteCount> {
+        let count = |minute| self.0.get(&minute).copied().unwrap_or_default();
+        (0..MINUTES).rev().map(|ago| minute.checked_sub(ago).map(count).unwrap_or_default()).collect()
     }
 }
 
@@ -150,7 +134,7 @@ pub struct RecentActivity {
 /// What is kept, as it is now.
 pub fn recent() -> RecentActivity {
     let minute = minute();
-    let mut log = LOG.lock();
+    let log = LOG.lock();
     RecentActivity {
         running: log.running.values().cloned().collect(),
         steps: log.steps.iter().rev().cloned().collect(),
