@@ -212,22 +212,13 @@ pub fn out_of_sync(controller: &str, objects: usize) {
 
 /// One of these objects, with the number of the code that says why; without one, it is no longer shown.
 pub fn object_out_of_sync(controller: &str, object: &str, code: Option<u16>) {
-    let (gauge, labels) = (&METRICS.object_out_of_sync, [controller, object]);
-    match code {
-        Some(code) => gauge.with_label_values(&labels).set(i64::from(code)),
-        // It is an error to remove what is not there.
-        None => drop(gauge.remove_label_values(&labels)),
-    }
+    show(&METRICS.object_out_of_sync, &[controller, object], code.map(i64::from));
 }
 
 /// So many objects are out of sync for one cause; with none, it is no longer shown.
 pub fn shared_cause(controller: &str, cause: &str, objects: usize) {
-    if objects == 0 {
-        // It is an error to remove what is not there.
-        let _ = METRICS.shared_causes.remove_label_values(&[controller, cause]);
-    } else {
-        METRICS.shared_causes.with_label_values(&[controller, cause]).set(i64::try_from(objects).unwrap_or(i64::MAX));
-    }
+    let shown = (objects > 0).then(|| i64::try_from(objects).unwrap_or(i64::MAX));
+    show(&METRICS.shared_causes, &[controller, cause], shown);
 }
 
 /// A long-lived task ended by itself so many times more. One that has not yet is shown too.
@@ -243,10 +234,15 @@ pub fn trace_spans(outcome: &str, count: usize) {
 
 /// When something ends, in seconds since 1970; without an end, it is not shown.
 pub fn expiry(of: &str, at: Option<i64>) {
-    match at {
-        Some(at) => METRICS.expiry.with_label_values(&[of]).set(at),
+    show(&METRICS.expiry, &[of], at);
+}
+
+/// Sets a gauge; without a value, it is no longer shown.
+fn show(gauge: &IntGaugeVec, labels: &[&str], value: Option<i64>) {
+    match value {
+        Some(value) => gauge.with_label_values(labels).set(value),
         // It is an error to remove what is not there.
-        None => drop(METRICS.expiry.remove_label_values(&[of])),
+        None => drop(gauge.remove_label_values(labels)),
     }
 }
 
