@@ -125,10 +125,7 @@ impl Alarms {
 
     /// The controller stopped, so it withholds nothing, and keeps nothing in sync.
     pub fn clear(&self, controller: &'static str) {
-        let mut objects = self.objects.write();
-        let all: Vec<String> = objects.of(controller).cloned().collect();
-        all.iter().for_each(|object| objects.clear(controller, object));
-        drop(objects);
+        self.all_out_of_sync(controller, BTreeMap::new(), |_| true);
         let mut standing = self.standing.write();
         standing.retain(|(of, _), _| *of != controller);
         publish(&standing, controller);
