@@ -74,11 +74,8 @@ pub async fn run(origin: ConfigSource, loaded: Loaded) -> io::Result<()> {
     let server = HealthServer::start(&loaded.config.server, &pages).await?;
     let manager = ServiceManager::of_environment();
     manager.ready();
-    let notified = (manager.clone(), pages.health.clone());
-    let reporting = tasks.supervise("service manager", &stop, move || {
-        let (manager, health) = notified.clone();
-        manager.report(health)
-    });
+    let (notified, health) = (manager.clone(), pages.health.clone());
+    let reporting = tasks.supervise("service manager", &stop, move || notified.clone().report(health.clone()));
 
     let (sender, config) = watch::channel(Arc::new(loaded.config.clone()));
     let (events, reloads) = mpsc::channel(QUEUED_EVENTS);
@@ -178,7 +175,8 @@ struct MainLoop {
 
 impl MainLoop {
     async fn run(&mut self, origin: ConfigSource, mut hangup: Signal, stop: &CancellationToken) {
-        let (trigger, mut reloads, _watching) = watch_config(self.pages.health.tasks(), origin, self.page.loaded());
+        let (trigger, mut reloads, _watching) =
+            watch_config(self.pages.health.tasks(), origin, self.page.loaded.clone());
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -13,7 +13,8 @@ use crate::telemetry::http::StatusPages;
 use crate::telemetry::metrics;
 
 pub(super) struct ConfigPage {
-    loaded: Arc<RwLock<Loaded>>,
+    /// The running configuration, as it is at any time.
+    pub(super) loaded: Arc<RwLock<Loaded>>,
     since: String,
     last_reload: Option<Value>,
 }
@@ -25,11 +26,6 @@ impl ConfigPage {
         page.apply(loaded);
         page.publish(pages);
         page
-    }
-
-    /// The running configuration, as it is at any time.
-    pub(super) fn loaded(&self) -> Arc<RwLock<Loaded>> {
-        self.loaded.clone()
     }
 
     /// Of the running configuration.

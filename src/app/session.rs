@@ -19,7 +19,7 @@ use crate::cluster::{Cluster, Regarding};
 use crate::config::Config;
 use crate::config::watch::Reload;
 use crate::controllers::{Clients, Context};
-use crate::fence::{Fence, fence};
+use crate::fence::fence;
 use crate::plan::inputs::ObjectKey;
 use crate::plan::location::CloudLocation;
 use crate::reload::ConfigChange;
@@ -42,6 +42,9 @@ const LONG_QUEUE: Duration = Duration::from_secs(300);
 /// The component that events about the process name.
 const COMPONENT: &str = "alicloud-ccm";
 
+/// Results of reloads, also for the task that starts again.
+type Reloads = Arc<Mutex<mpsc::Receiver<Reload<ConfigChange>>>>;
+
 /// One session after another until `stop`: a new one begins when the configuration changes what a session is built on.
 #[derive(Clone)]
 pub(super) struct Sessions {
@@ -50,7 +53,7 @@ pub(super) struct Sessions {
     /// What the page at `/` shows.
     pub(super) shown: LiveSession,
     /// Results of reloads, each of which becomes an event.
-    pub(super) reloads: Arc<Mutex<mpsc::Receiver<Reload<ConfigChange>>>>,
+    pub(super) reloads: Reloads,
     pub(super) stop: CancellationToken,
     /// Counts calls across sessions: the quotas are the account's.
     pub(super) rate_limiter: RateLimiter,
@@ -91,32 +94,26 @@ impl Sessions {
         let (keeper, fence) = fence();
         // The election outlives the controllers, which may write until they have ended.
         let election_end = CancellationToken::new();
-        let candidate = (cluster.clone(), config.clone(), keeper, election_end.clone());
+        let (candidate, followed, released) = (cluster.clone(), config.clone(), election_end.clone());
         let election = tasks.supervise("election", &election_end, move || {
-            let (cluster, config, keeper, end) = candidate.clone();
-            cluster.elect(config, keeper, end)
+            candidate.clone().elect(followed.clone(), keeper.clone(), released.clone())
         });
         let end = self.stop.child_token();
         let context = Context {
             cluster: cluster.clone(),
-            cloud: cloud.clone(),
-            fence: fence.clone(),
+            cloud,
+            fence,
             location: Arc::new(location),
             config,
             alarms: health.alarms().clone(),
             stop: end.clone(),
         };
         *self.shown.write() = Some(context.clone());
-        let checked = (health.clone(), cluster.clone(), cloud, fence);
-        let checks = tasks.supervise("readiness checks", &end, move || {
-            let (health, cluster, cloud, fence) = checked.clone();
-            async move { update_health(&health, &cluster, &cloud, &fence).await }
-        });
-        let reported = (context.clone(), self.reloads.clone());
-        let reports = tasks.supervise("events about reloads", &end, move || {
-            let (context, reloads) = reported.clone();
-            async move { write_events(&context, &mut *reloads.lock().await).await }
-        });
+        let (updated, checked) = (health.clone(), context.clone());
+        let checks = tasks.supervise("readiness checks", &end, move || update_health(updated.clone(), checked.clone()));
+        let (reported, reloads) = (context.clone(), self.reloads.clone());
+        let reports =
+            tasks.supervise("events about reloads", &end, move || write_events(reported.clone(), reloads.clone()));
         let mut supervisor = Supervisor::new(context.clone(), tasks.clone());
         let serve = async {
             tokio::select! {
@@ -169,7 +166,7 @@ async fn reconnects(mut config: watch::Receiver<Arc<Config>>, first: &Config) {
 }
 
 /// Keeps the readiness checks current. Never returns.
-async fn update_health(health: &Health, cluster: &Cluster, cloud: &CloudClient, fence: &Fence) {
+async fn update_health(health: Health, Context { cluster, cloud, fence, .. }: Context) {
     let mut ticks = tokio::time::interval(HEALTH_PERIOD);
     loop {
         ticks.tick().await;
@@ -193,7 +190,8 @@ async fn update_health(health: &Health, cluster: &Cluster, cloud: &CloudClient, 
 }
 
 /// Writes an event about each reload, and about calls that wait for long. Never returns.
-async fn write_events(context: &Context, reloads: &mut mpsc::Receiver<Reload<ConfigChange>>) {
+async fn write_events(context: Context, reloads: Reloads) {
+    let mut reloads = reloads.lock().await;
     let (mut ticks, mut queue) = (tokio::time::interval(QUEUE_PERIOD), LongQueue::default());
     loop {
         let (is_warning, reason, message) = tokio::select! {
