@@ -104,35 +104,30 @@ impl ConfigChange {
     pub fn between(before: &Config, after: &Config) -> Self {
         let keys = changed_keys(before, after);
         let Transitions { stop, start } = Transitions::between(&wanted(before), &wanted(after));
-        let kept = || wanted(before).into_keys().filter(|job| !stop.contains(job)).collect();
-        let restarted = if reconnects(&keys) { kept() } else { BTreeSet::new() };
-        Self { keys, started: start, stopped: stop, restarted }
+        let mut change = Self { keys, started: start, stopped: stop, restarted: BTreeSet::new() };
+        if change.reconnects() {
+            change.restarted = wanted(before).into_keys().filter(|job| !change.stopped.contains(job)).collect();
+        }
+        change
     }
 
     /// Whether everything behind the health server has to start anew.
     pub fn reconnects(&self) -> bool {
-        reconnects(&self.keys)
+        self.keys.iter().any(|key| effect_of(key).is_some_and(|row| row.takes == Takes::Reconnects))
     }
-}
-
-fn reconnects(keys: &BTreeSet<String>) -> bool {
-    keys.iter().any(|key| effect_of(key).is_some_and(|row| row.takes == Takes::Reconnects))
 }
 
 /// Tables inside of sections whose keys are reported one by one.
 const INNER: [&str; 3] = ["cloud.endpoints", "service.defaults", "nlb.defaults"];
 
 fn changed_keys(before: &Config, after: &Config) -> BTreeSet<String> {
-    let mut keys = BTreeSet::new();
-    if before.cloud.credentials != after.cloud.credentials {
-        keys.insert("cloud.credentials".to_owned());
-    }
-    if before.server.tls_key_file != after.server.tls_key_file {
-        keys.insert("server.tls_key_file".to_owned());
-    }
-    if before.traces.headers != after.traces.headers {
-        keys.insert("traces.headers".to_owned());
-    }
+    let secrets = [
+        ("cloud.credentials", before.cloud.credentials != after.cloud.credentials),
+        ("server.tls_key_file", before.server.tls_key_file != after.server.tls_key_file),
+        ("traces.headers", before.traces.headers != after.traces.headers),
+    ];
+    let changed = secrets.into_iter().filter(|(_, has_changed)| *has_changed);
+    let mut keys = changed.map(|(key, _)| key.to_owned()).collect();
     // Secrets are all alike here; they were compared above.
     compare("", &json!(before), &json!(after), &mut keys);
     keys
@@ -142,7 +137,7 @@ fn compare(path: &str, before: &Value, after: &Value, keys: &mut BTreeSet<String
     if before == after {
         return;
     }
-    let descends = path.is_empty() || !path.contains('.') || INNER.contains(&path);
+    let descends = !path.contains('.') || INNER.contains(&path);
     match before.as_object() {
         Some(fields) if descends => {
             for name in fields.keys() {
@@ -157,15 +152,14 @@ fn compare(path: &str, before: &Value, after: &Value, keys: &mut BTreeSet<String
 impl fmt::Display for ConfigChange {
     /// Such as `changed: controllers, route.period; started: route; stopped: routes-off`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys: Vec<_> = self.keys.iter().map(String::as_str).collect();
-        if keys.is_empty() {
+        if self.keys.is_empty() {
             f.write_str("only the text of the file changed")?;
         } else {
-            write!(f, "changed: {}", keys.join(", "))?;
+            write!(f, "changed: {}", Vec::from_iter(self.keys.clone()).join(", "))?;
         }
         for (verb, jobs) in [("started", &self.started), ("stopped", &self.stopped), ("restarted", &self.restarted)] {
             if !jobs.is_empty() {
-                write!(f, "; {verb}: {}", jobs.iter().copied().collect::<Vec<_>>().join(", "))?;
+                write!(f, "; {verb}: {}", Vec::from_iter(jobs.iter().copied()).join(", "))?;
             }
         }
         Ok(())
