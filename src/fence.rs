@@ -116,10 +116,7 @@ impl Fence {
 
     /// Completes when this process leads; never if the [`Keeper`] is gone.
     pub async fn gained(&mut self) {
-        loop {
-            if self.leads() {
-                return;
-            }
+        while !self.leads() {
             if self.receiver.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
