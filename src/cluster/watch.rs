@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBackoff};
 use futures::TryStreamExt as _;
+use futures::future::OptionFuture;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -301,7 +302,7 @@ impl ListWatch {
         loop {
             let line = tokio::select! {
                 biased;
-                services = changes(changed_scope) => {
+                Some(services) = OptionFuture::from(changed_scope.as_mut().map(DirtyKeys::next)) => {
                     read_skipped(&self.requests, collection, &services).await?;
                     continue;
                 }
@@ -369,13 +370,6 @@ fn refused(fault: &RequestFault, plural: &str) -> Interruption {
 
 fn interrupted(fault: &RequestFault, reason: String) -> Interruption {
     if fault.code().is_none() { Interruption::Unreached(reason) } else { Interruption::Resume(reason) }
-}
-
-async fn changes(scope: &mut Option<DirtyKeys>) -> BTreeSet<ObjectKey> {
-    match scope {
-        Some(scope) => scope.next().await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Reads what was skipped so far and is needed now. Events wait meanwhile, so that none is older than what is read here.
