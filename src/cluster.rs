@@ -20,6 +20,7 @@ mod watch;
 mod watched;
 
 pub use connect::check_kubeconfig;
+pub use decode::service as read_service;
 pub use events::{EVENTS_PAGE, Events, LastingEvent, Regarding, advice, event_code, without_request_ids};
 pub use faults::WriteFault;
 pub(crate) use faults::truncate;
@@ -105,11 +106,9 @@ impl Cluster {
 
     fn assemble(requests: Requests, tasks: &Tasks, mut background: Vec<AbortOnDropHandle<()>>) -> Self {
         let events = Events::new();
-        let queue = (events.clone(), requests.clone());
-        background.push(tasks.supervise("events", &CancellationToken::new(), move || {
-            let (events, requests) = queue.clone();
-            events::write_all(events, requests)
-        }));
+        let (queue, sender) = (events.clone(), requests.clone());
+        let start = move || events::write_all(queue.clone(), sender.clone());
+        background.push(tasks.supervise("events", &CancellationToken::new(), start));
         let inner = ClusterParts {
             requests,
             events,
@@ -387,14 +386,6 @@ async fn identify_later(requests: Requests, uid: Arc<OnceLock<String>>) {
         }
     }
     std::future::pending().await
-}
-
-/// Reads a Service as the API server would give it.
-///
-/// # Errors
-/// A field has a value of a kind that it cannot have.
-pub fn read_service(object: serde_json::Value) -> Result<ServiceView, serde_json::Error> {
-    decode::service(object)
 }
 
 #[cfg(test)]

@@ -152,8 +152,11 @@ pub(super) fn pod(object: Value) -> Result<PodView, serde_json::Error> {
     })
 }
 
-/// A Service, of whatever type.
-pub(super) fn service(mut object: Value) -> Result<ServiceView, serde_json::Error> {
+/// A Service, of whatever type, as the API server would give it.
+///
+/// # Errors
+/// A field has a value of a kind that it cannot have.
+pub fn service(mut object: Value) -> Result<ServiceView, serde_json::Error> {
     let ready = ready_condition(&mut object);
     let core::Service { metadata, spec, status } = serde_json::from_value(object)?;
     let spec = spec.unwrap_or_default();
