@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 /// A secret: shown as `<redacted>` by `Debug`, `Display` and serialisation alike.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Secret(String);
 
 const REDACTED: &str = "<redacted>";

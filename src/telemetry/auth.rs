@@ -64,19 +64,12 @@ struct Authorization {
     cache: Mutex<Cache>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Cache {
-    answers: HashMap<(String, String), (Instant, Access)>,
+    answers: HashMap<(Secret, String), (Instant, Access)>,
     reviews: Vec<Instant>,
     /// Why the last review failed; empty if it did not.
     failure: String,
-}
-
-impl fmt::Debug for Cache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The keys hold tokens.
-        f.debug_struct("Cache").field("answers", &self.answers.len()).finish_non_exhaustive()
-    }
 }
 
 impl Authorizer {
@@ -95,7 +88,7 @@ impl Authorizer {
         if token.is_empty() || token.len() > LONGEST_TOKEN {
             return Err(Denial::Unauthorized);
         }
-        let key = (token, path.to_owned());
+        let key = (Secret::new(token), path.to_owned());
         match self.cached(&key)? {
             Some(access) => access,
             None => self.review(&key).await?,
@@ -103,7 +96,7 @@ impl Authorizer {
     }
 
     /// The cached answer; without one, a review is counted.
-    fn cached(&self, key: &(String, String)) -> Result<Option<Access>, Denial> {
+    fn cached(&self, key: &(Secret, String)) -> Result<Option<Access>, Denial> {
         let mut cache = self.inner.cache.lock();
         if let Some((at, access)) = cache.answers.get(key)
             && at.elapsed() < TIME_TO_LIVE
@@ -118,11 +111,11 @@ impl Authorizer {
         Ok(None)
     }
 
-    async fn review(&self, key: &(String, String)) -> Result<Access, Denial> {
+    async fn review(&self, key: &(Secret, String)) -> Result<Access, Denial> {
         let unavailable = |why: &str| Denial::Unavailable(why.to_owned());
         let reviewer = self.inner.reviewer.read().clone();
         let (reviewer, runtime) = reviewer.ok_or_else(|| unavailable("there is no connection to the API server"))?;
-        let review = reviewer.review(Secret::new(key.0.clone()), key.1.clone());
+        let review = reviewer.review(key.0.clone(), key.1.clone());
         let reviewed = runtime.spawn(review).await.map_err(|_| unavailable("the review ended early"))?;
         let mut cache = self.inner.cache.lock();
         let access = reviewed.map_err(|why| {
