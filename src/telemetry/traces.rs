@@ -79,11 +79,7 @@ tokio::task_local! {
 /// A reconcile that runs. It ends when this is dropped, however it ends.
 #[derive(Debug)]
 struct OpenReconcile {
-    trace: u128,
-    id: u64,
-    controller: &'static str,
-    since: Instant,
-    attributes: Attributes,
+    span: EndedSpan,
     outcome: OnceLock<String>,
 }
 
@@ -91,18 +87,11 @@ impl Drop for OpenReconcile {
     fn drop(&mut self) {
         // One that is dropped in the middle has no outcome.
         let outcome = self.outcome.take().unwrap_or_else(|| "cancelled".to_owned());
-        let mut attributes = std::mem::take(&mut self.attributes);
-        attributes.push(("alicloud_ccm.outcome", outcome.as_str().into()));
-        enqueue(EndedSpan {
-            trace: self.trace,
-            id: self.id,
-            parent: None,
-            name: format!("reconcile {}", self.controller),
-            is_call: false,
-            failure: (!matches!(outcome.as_str(), "ok" | "again")).then_some(outcome),
-            lasted: (self.since, Instant::now()),
-            attributes,
-        });
+        let mut span = self.span.clone();
+        span.lasted.1 = Instant::now();
+        span.attributes.push(("alicloud_ccm.outcome", outcome.as_str().into()));
+        span.failure = (!matches!(outcome.as_str(), "ok" | "again")).then_some(outcome);
+        enqueue(span);
     }
 }
 
@@ -112,14 +101,18 @@ pub(super) async fn reconciling<F: Future>(
     attributes: impl FnOnce() -> Attributes,
     reconcile: F,
 ) -> F::Output {
-    let open = new_trace().map(|trace| OpenReconcile {
+    let now = Instant::now();
+    let open = new_trace().map(|trace| EndedSpan {
         trace,
         id: new_id(),
-        controller,
-        since: Instant::now(),
+        parent: None,
+        name: format!("reconcile {controller}"),
+        is_call: false,
+        failure: None,
+        lasted: (now, now),
         attributes: attributes(),
-        outcome: OnceLock::new(),
     });
+    let open = open.map(|span| OpenReconcile { span, outcome: OnceLock::new() });
     let to_the_end = async {
         let output = reconcile.await;
         outcome("ok");
@@ -135,7 +128,7 @@ pub(super) fn outcome(outcome: &str) {
 
 /// A call has ended: a part of the reconcile that this task runs, or a trace of its own.
 pub(super) fn called(name: &str, failure: Option<&str>, took: Duration, attributes: impl FnOnce() -> Attributes) {
-    let within = RECONCILE.try_with(|open| open.as_ref().map(|open| (open.trace, Some(open.id))));
+    let within = RECONCILE.try_with(|open| open.as_ref().map(|open| (open.span.trace, Some(open.span.id))));
     let Some((trace, parent)) = within.unwrap_or_else(|_| new_trace().map(|trace| (trace, None))) else { return };
     let now = Instant::now();
     enqueue(EndedSpan {
