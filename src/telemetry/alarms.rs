@@ -50,18 +50,12 @@ impl Alarms {
     pub fn set(&self, controller: &'static str, reason: &'static str, count: usize, text: impl Into<String>) -> bool {
         let mut standing = self.standing.write();
         let key = (controller, reason);
-        let new = match count {
-            0 => {
-                standing.remove(&key);
-                false
-            }
-            _ => {
-                let report = WithheldReport { controller, reason, count, text: text.into() };
-                standing.insert(key, report).is_none()
-            }
-        };
+        let stood = standing.remove(&key).is_some();
+        if count > 0 {
+            standing.insert(key, WithheldReport { controller, reason, count, text: text.into() });
+        }
         publish(&standing, controller);
-        new
+        count > 0 && !stood
     }
 
     /// Whether an alarm stands.
