@@ -104,7 +104,8 @@ impl Supervisor {
 }
 
 async fn run_job(name: JobName, run: Run, context: Context) {
-    let _running = ShownAsRunning::new(name);
+    show(name, true);
+    let _running = ShownAsRunning(name);
     info!(job = name, "started");
     run(context).await;
     info!(job = name, "stopped");
@@ -113,23 +114,15 @@ async fn run_job(name: JobName, run: Run, context: Context) {
 /// A controller is shown as running as long as this lives. Fallbacks are no controllers, and no metric counts them.
 struct ShownAsRunning(JobName);
 
-impl ShownAsRunning {
-    fn new(name: JobName) -> Self {
-        let shown = Self(name);
-        shown.report(true);
-        shown
-    }
-
-    fn report(&self, running: bool) {
-        if registry::CONTROLLERS.iter().any(|row| row.name() == self.0) {
-            metrics::controller_running(self.0, running);
-        }
+impl Drop for ShownAsRunning {
+    fn drop(&mut self) {
+        show(self.0, false);
     }
 }
 
-impl Drop for ShownAsRunning {
-    fn drop(&mut self) {
-        self.report(false);
+fn show(name: JobName, running: bool) {
+    if registry::CONTROLLERS.iter().any(|row| row.name() == name) {
+        metrics::controller_running(name, running);
     }
 }
 
