@@ -33,7 +33,7 @@ use super::faults::RequestFault;
 use super::objects::{self, Listed};
 use super::reflector::Reflector;
 use super::requests::{Requests, backoff, segment};
-use super::store::DirtyKeys;
+use super::store::{DirtyKeys, is_newer_version};
 use super::watched::Watched;
 use crate::jitter;
 use crate::plan::inputs::{ObjectKey, ServiceView};
@@ -267,9 +267,7 @@ impl ListWatch {
             Some(403 | 404) => Interruption::ListAgain(fault.explain("list", plural)),
             _ => interrupted(&fault, fault.explain("list", plural)),
         })?;
-        // Where versions are no numbers, they can be compared for equality only.
-        let versions = position.version.parse::<u64>().ok().zip(newest.parse::<u64>().ok());
-        if versions.is_none_or(|(watched, newest)| newest >= watched) {
+        if !is_newer_version(&position.version, &newest) {
             return Ok(());
         }
         let reason = format!(
