@@ -194,7 +194,7 @@ impl MainLoop {
     async fn take_over(&mut self, reload: Reload) {
         let outcome = match reload {
             Reload::Unchanged => {
-                info!(hash = %self.page.hash(), "the configuration is unchanged");
+                info!(hash = %self.page.loaded.read().hash, "the configuration is unchanged");
                 Reload::Unchanged
             }
             Reload::Rejected { report, hash } => {

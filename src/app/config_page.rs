@@ -28,11 +28,6 @@ impl ConfigPage {
         page
     }
 
-    /// Of the running configuration.
-    pub(super) fn hash(&self) -> String {
-        self.loaded.read().hash.clone()
-    }
-
     pub(super) fn apply(&mut self, loaded: Loaded) {
         let now = clock::now();
         metrics::config_applied(now.as_second());
@@ -44,7 +39,7 @@ impl ConfigPage {
         let mut entry = json!(outcome);
         entry["at"] = json!(clock::now().to_string());
         if !matches!(outcome, Reload::Rejected { .. }) {
-            entry["hash"] = json!(self.hash());
+            entry["hash"] = json!(self.loaded.read().hash);
         }
         self.last_reload = Some(entry);
         self.publish(pages);
