@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -223,7 +223,8 @@ impl Exporter {
             }
         };
         let (status, count) = (answer.status(), self.batch.len());
-        if is_passing(status) {
+        // The same request may be accepted later, as OTLP has it.
+        if matches!(status.as_u16(), 429 | 502 | 503 | 504) {
             self.failed(&format!("HTTP status {}", status.as_u16()));
             let seconds = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
             return Err(SendAgain(seconds.map(Duration::from_secs)));
@@ -271,32 +272,25 @@ impl Exporter {
     }
 }
 
-/// Whether the same request may be accepted later, as OTLP has it.
-fn is_passing(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 429 | 502 | 503 | 504)
-}
-
 /// Who records the spans, in the names of the standard.
 fn resource(cluster_id: &str, variable: impl Fn(&str) -> Option<String>) -> Attributes {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
     let instance = variable("POD_UID").unwrap_or_else(|| format!("{host}-{}", std::process::id()));
-    let known = [
+    let stated = |name| variable(name).unwrap_or_default();
+    let all = [
         ("service.name", otlp::SERVICE_NAME.to_owned()),
         ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
         ("service.instance.id", instance),
         ("cloud.provider", "alibaba_cloud".to_owned()),
         ("k8s.cluster.name", cluster_id.to_owned()),
         ("host.name", host),
+        ("k8s.namespace.name", stated("POD_NAMESPACE")),
+        ("k8s.pod.name", stated("POD_NAME")),
+        ("k8s.pod.uid", stated("POD_UID")),
+        ("k8s.node.name", stated("NODE_NAME")),
     ];
-    const OF_THE_POD: [(&str, &str); 4] = [
-        ("k8s.namespace.name", "POD_NAMESPACE"),
-        ("k8s.pod.name", "POD_NAME"),
-        ("k8s.pod.uid", "POD_UID"),
-        ("k8s.node.name", "NODE_NAME"),
-    ];
-    let of_the_pod = OF_THE_POD.into_iter().filter_map(|(name, source)| Some((name, variable(source)?)));
-    let all = known.into_iter().chain(of_the_pod).filter(|(_, text)| !text.is_empty());
-    all.map(|(name, text)| (name, text.into())).collect()
+    let known = all.into_iter().filter(|(_, text)| !text.is_empty());
+    known.map(|(name, text)| (name, text.into())).collect()
 }
 
 #[cfg(test)]
