@@ -51,17 +51,14 @@ pub enum Denial {
     Unavailable(String),
 }
 
+/// A reviewer, with the runtime that its connections live in.
+type Connected = (Arc<dyn AccessReviewer>, Handle);
+
 /// Authorizes requests. Cheap to clone; clones share the cache.
 #[derive(Clone, Debug, Default)]
 pub struct Authorizer {
-    inner: Arc<Authorization>,
-}
-
-#[derive(Debug, Default)]
-struct Authorization {
-    /// With the runtime that its connections live in.
-    reviewer: RwLock<Option<(Arc<dyn AccessReviewer>, Handle)>>,
-    cache: Mutex<Cache>,
+    reviewer: Arc<RwLock<Option<Connected>>>,
+    cache: Arc<Mutex<Cache>>,
 }
 
 #[derive(Debug, Default)]
@@ -75,8 +72,8 @@ struct Cache {
 impl Authorizer {
     /// Sets the reviewer; `None` while there is no connection to an API server.
     pub fn connect(&self, reviewer: Option<Arc<dyn AccessReviewer>>) {
-        *self.inner.reviewer.write() = reviewer.map(|reviewer| (reviewer, Handle::current()));
-        *self.inner.cache.lock() = Cache::default();
+        *self.reviewer.write() = reviewer.map(|reviewer| (reviewer, Handle::current()));
+        *self.cache.lock() = Cache::default();
     }
 
     /// Whether the owner of the token in this header may get the page.
@@ -97,7 +94,7 @@ impl Authorizer {
 
     /// The cached answer; without one, a review is counted.
     fn cached(&self, key: &(Secret, String)) -> Result<Option<Access>, Denial> {
-        let mut cache = self.inner.cache.lock();
+        let mut cache = self.cache.lock();
         if let Some((at, access)) = cache.answers.get(key)
             && at.elapsed() < TIME_TO_LIVE
         {
@@ -113,11 +110,11 @@ impl Authorizer {
 
     async fn review(&self, key: &(Secret, String)) -> Result<Access, Denial> {
         let unavailable = |why: &str| Denial::Unavailable(why.to_owned());
-        let reviewer = self.inner.reviewer.read().clone();
+        let reviewer = self.reviewer.read().clone();
         let (reviewer, runtime) = reviewer.ok_or_else(|| unavailable("there is no connection to the API server"))?;
         let review = reviewer.review(key.0.clone(), key.1.clone());
         let reviewed = runtime.spawn(review).await.map_err(|_| unavailable("the review ended early"))?;
-        let mut cache = self.inner.cache.lock();
+        let mut cache = self.cache.lock();
         let access = reviewed.map_err(|why| {
             if cache.failure != why {
                 warn!(code = "ACCM0731", "tokens for the pages of the server cannot be reviewed: {why}");
