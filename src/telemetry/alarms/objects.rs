@@ -184,9 +184,6 @@ impl ObjectStates {
 
     /// Notes when an object that is not in sync is reconciled again.
     pub(super) fn schedule(&mut self, controller: &'static str, object: &dyn Display, after: Option<Duration>) {
-        if self.kept.is_empty() {
-            return;
-        }
         if let Some(kept) = self.kept.get_mut(&(controller, object.to_string())) {
             kept.next = after.and_then(|after| clock::now().checked_add(after).ok());
         }
