@@ -176,10 +176,7 @@ impl<V> Store<V> {
         let changed = Arc::new(ChangedKeys::default());
         // Registered before reading: a change in between is then reported twice rather than never.
         self.readers.lock().push(Arc::downgrade(&changed));
-        let objects = self.objects.read();
-        if !objects.views.is_empty() {
-            changed.add(objects.views.keys());
-        }
+        changed.add(self.objects.read().views.keys());
         DirtyKeys { changed }
     }
 
@@ -196,9 +193,6 @@ impl<V> Store<V> {
     }
 
     fn notify(&self, keys: &[ObjectKey]) {
-        if keys.is_empty() {
-            return;
-        }
         self.readers.lock().retain(|reader| reader.upgrade().inspect(|reader| reader.add(keys)).is_some());
     }
 }
