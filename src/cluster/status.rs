@@ -46,11 +46,11 @@ impl fmt::Display for ClusterStatus {
         if self.ready() {
             return Ok(());
         }
-        let waiting = self.watches.iter().filter(|(_, watch)| !watch.synced).map(|(kind, _)| *kind);
-        let waiting = waiting.collect::<Vec<_>>().join(", ");
-        match (self.reachable, waiting.as_str()) {
-            (false, _) => f.write_str("the API server does not answer")?,
-            (true, kinds) => write!(f, "waiting for the first list of {kinds}")?,
+        if self.reachable {
+            let waiting = self.watches.iter().filter(|(_, watch)| !watch.synced).map(|(kind, _)| *kind);
+            write!(f, "waiting for the first list of {}", Vec::from_iter(waiting).join(", "))?;
+        } else {
+            f.write_str("the API server does not answer")?;
         }
         match &self.last_error {
             Some((at, error)) => write!(f, "; last error at {at}: {error}"),
