@@ -2,7 +2,6 @@
 
 use http::Method;
 use litemap::LiteMap;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -275,11 +274,6 @@ pub(super) async fn collect<T>(
     };
     list(requests, path, query, take).await?;
     Ok(kept)
-}
-
-/// Whether a collection can be listed.
-pub(super) async fn check_readable(requests: &Requests, path: &str) -> Result<(), RequestFault> {
-    requests.get::<IgnoredAny>(&format!("{path}?limit=1")).await.map(drop)
 }
 
 /// The resourceVersion of the newest list, of which one object at most is read.

@@ -25,6 +25,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff};
 use futures::TryStreamExt as _;
 use futures::future::OptionFuture;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{debug, info, warn};
@@ -255,8 +256,8 @@ impl ListWatch {
     /// older objects. As long as that cannot be asked, the watch is not opened, since an open one would hide it for minutes.
     async fn check_resumable(&self, position: &Position) -> Result<(), Interruption> {
         for better in &self.candidates[..position.chosen] {
-            match objects::check_readable(&self.requests, better.path).await {
-                Ok(()) => return Err(Interruption::ListAgain(format!("{} can be read now", better.path))),
+            match self.requests.get(&format!("{}?limit=1", better.path)).await {
+                Ok(IgnoredAny) => return Err(Interruption::ListAgain(format!("{} can be read now", better.path))),
                 Err(fault) if matches!(fault.code(), Some(401 | 403 | 404)) => {}
                 Err(fault) => return Err(interrupted(&fault, fault.to_string())),
             }
