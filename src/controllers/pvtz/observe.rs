@@ -1,10 +1,10 @@
 //! Reads the zone, and the cluster's half of what it should hold.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use thiserror::Error;
 use tokio::time::Instant;
 
 use super::Watches;
@@ -24,27 +24,14 @@ const PAGE: usize = 100;
 const MOST_NAMES: usize = 100;
 
 /// Why no record is changed.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub(super) enum ZoneTrouble {
     /// The cloud did not answer as it should.
-    Cloud(Fault),
+    #[error(transparent)]
+    Cloud(#[from] Fault),
     /// The user must change something: what.
+    #[error("{0}")]
     Unusable(String),
-}
-
-impl From<Fault> for ZoneTrouble {
-    fn from(fault: Fault) -> Self {
-        Self::Cloud(fault)
-    }
-}
-
-impl fmt::Display for ZoneTrouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cloud(fault) => fault.fmt(f),
-            Self::Unusable(text) => f.write_str(text),
-        }
-    }
 }
 
 /// What is known of the zone. Losing it costs reads.
