@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::OptionFuture;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +38,13 @@ pub enum BatchScope {
     All,
     /// These objects; some may not exist any more.
     Keys(BTreeSet<ObjectKey>),
+}
+
+/// No objects.
+impl Default for BatchScope {
+    fn default() -> Self {
+        Self::Keys(BTreeSet::new())
+    }
 }
 
 impl BatchScope {
@@ -160,28 +168,19 @@ async fn drive_as_leader<R: BatchReconciler, C>(
     changes: &mut DirtyKeys,
     config: &mut watch::Receiver<C>,
 ) {
-    let mut schedule = Schedule::all_due(Instant::now());
-    let mut configured = true;
+    let mut schedule = Schedule::default();
+    schedule.add_all(Instant::now());
     loop {
         metrics::queue_length(R::NAME, schedule.waiting());
-        let due = schedule.due(reconciler.timing());
-        let due = async {
-            match due {
-                Some(due) => tokio::time::sleep_until(due).await,
-                None => std::future::pending().await,
-            }
-        };
+        let due: OptionFuture<_> = schedule.due(reconciler.timing()).map(tokio::time::sleep_until).into();
         tokio::select! {
             biased;
-            changed = config.changed(), if configured => match changed {
-                Ok(()) => schedule.add_all(Instant::now()),
-                Err(_) => configured = false,
-            },
+            Ok(()) = config.changed() => schedule.add_all(Instant::now()),
             keys = changes.next() => {
                 let keys = keys.into_iter().filter(|key| reconciler.is_relevant(key)).collect();
                 schedule.add(keys, Instant::now());
             }
-            () = due => {
+            Some(()) = due => {
                 let scope = schedule.take(Instant::now(), reconciler.timing());
                 let objects = scope.to_string();
                 let start = ReconcileStart::new(R::NAME, &objects);
@@ -209,7 +208,7 @@ async fn reconcile<R: BatchReconciler>(reconciler: &mut R, scope: BatchScope) ->
 }
 
 /// What is to be reconciled, and when.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Schedule {
     /// Starts at the end of the aggregation time after `since`.
     dirty: BatchScope,
@@ -225,18 +224,6 @@ struct Schedule {
 }
 
 impl Schedule {
-    fn all_due(now: Instant) -> Self {
-        Self {
-            dirty: BatchScope::All,
-            since: Some(now),
-            resynced: None,
-            later: BTreeMap::new(),
-            failures: BTreeMap::new(),
-            resync_later: None,
-            resync_failures: FailuresInARow::new(),
-        }
-    }
-
     fn add(&mut self, keys: BTreeSet<ObjectKey>, now: Instant) {
         if !keys.is_empty() {
             self.later.retain(|key, _| !keys.contains(key));
@@ -274,7 +261,7 @@ impl Schedule {
 
     /// All that is due now, with all that changed: what is dirty does not wait once a reconcile starts.
     fn take(&mut self, now: Instant, timing: BatchTiming) -> BatchScope {
-        let mut scope = std::mem::replace(&mut self.dirty, BatchScope::Keys(BTreeSet::new()));
+        let mut scope = std::mem::take(&mut self.dirty);
         self.since = None;
         if self.resync_due(timing).is_some_and(|due| due <= now) {
             scope = BatchScope::All;
