@@ -350,9 +350,8 @@ impl RouteReconciler {
             !node.pod_cidrs.is_empty() && condition::due(node.network_unavailable.as_ref(), true).is_some()
         };
         let waiting = views.iter().filter(lacks_routes).map(|node| node.name.clone());
-        let none = BatchScope::Keys(BTreeSet::new());
         let out_of_sync = waiting.map(|node| (node, trouble.clone())).collect();
-        self.reporter.out_of_sync("nodes", (&none, began), out_of_sync, |_| true);
+        self.reporter.out_of_sync("nodes", (&BatchScope::default(), began), out_of_sync, |_| true);
         BatchResult { aborted: Some(why), ..BatchResult::default() }
     }
 
@@ -366,12 +365,6 @@ impl RouteReconciler {
         self.removed.len()
     }
 
-    fn warn_node(&self, run: &RouteRun<'_>, node: &str, reason: &'static str, message: String) {
-        if let Some(view) = run.view(node) {
-            self.reporter.warning(&view, reason, message);
-        }
-    }
-
     fn report_plan(&mut self, plan: &RoutePlan, scope: &BatchScope, run: &mut RouteRun<'_>) {
         for (node, problem) in plan.problems.iter().filter(|(_, problem)| problem.blocks()) {
             let told = trouble("CreateRouteFailed", problem.to_string());
@@ -380,8 +373,10 @@ impl RouteReconciler {
         }
         for (node, problem) in plan.problems.iter().filter(|(node, _)| scope.contains(&ObjectKey::cluster(node))) {
             warn!(code = "ACCM0203", node, %problem, "out of sync");
-            if !problem.blocks() {
-                self.warn_node(run, node, "CreateRouteFailed", problem.to_string());
+            if !problem.blocks()
+                && let Some(view) = run.view(node)
+            {
+                self.reporter.warning(&view, "CreateRouteFailed", problem.to_string());
             }
         }
         if plan.problems.iter().any(|(_, problem)| problem.is_about_an_entry()) {
