@@ -258,33 +258,20 @@ impl NodeReconciler {
 /// `NetworkUnavailable`, which is only written here where there is none, and otherwise is for others to change, taints of
 /// others, which follow conditions, and their labels.
 fn differs(before: &NodeView, now: &NodeView) -> bool {
-    let NodeView {
-        resource_version: _,
-        network_unavailable,
-        taints: _,
-        name,
-        uid,
-        created,
-        deleting,
-        labels: _,
-        provided_node_ip,
-        provider_id,
-        unschedulable,
-        pod_cidrs,
-        addresses,
-        has_conditions,
-        ready,
-        is_replaced: _,
-    } = before;
+    // With all that others change as it is now.
+    let updated = NodeView {
+        resource_version: now.resource_version.clone(),
+        network_unavailable: now.network_unavailable.clone(),
+        taints: now.taints.clone(),
+        labels: now.labels.clone(),
+        is_replaced: now.is_replaced,
+        ..before.clone()
+    };
     let ours = |view: &NodeView| [node::UNINITIALIZED, node::SHUTDOWN].map(|key| node::has_taint(view, key));
-    let same = (name, uid, created, deleting) == (&now.name, &now.uid, &now.created, &now.deleting)
-        && (provider_id, unschedulable) == (&now.provider_id, &now.unschedulable)
-        && (provided_node_ip, pod_cidrs) == (&now.provided_node_ip, &now.pod_cidrs)
-        && node::has_same_labels(before, now)
-        && (addresses, has_conditions, ready) == (&now.addresses, &now.has_conditions, &now.ready)
-        && network_unavailable.is_some() == now.network_unavailable.is_some()
-        && ours(before) == ours(now);
-    !same
+    updated != *now
+        || !node::has_same_labels(before, now)
+        || before.network_unavailable.is_some() != now.network_unavailable.is_some()
+        || ours(before) != ours(now)
 }
 
 #[cfg(test)]
