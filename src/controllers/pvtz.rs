@@ -178,9 +178,7 @@ impl BatchReconciler for PvtzReconciler {
             self.reporter.alarm(reason, 0, "");
         }
         let (mut out_of_sync, mut result) = (self.report(&wanted, &plan), BatchResult::default());
-        if !plan.withheld.is_empty() {
-            result.requeue.extend(plan.withheld.iter().map(|step| (step.owner(), CONFIRM)));
-        }
+        result.requeue.extend(plan.withheld.iter().map(|step| (step.owner(), CONFIRM)));
         result.requeue.extend(later.into_iter().map(|owner| (owner, Duration::ZERO)));
         self.execute(&plan.steps, &rules, &mut result, &mut out_of_sync).await;
         for (owner, since) in self.state.iter().flat_map(|state| state.unsure.values()) {
