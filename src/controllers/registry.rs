@@ -188,7 +188,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         when_off: None,
         preview: |clients, config, only| loadbalancer::plan(LoadBalancerKind::Clb, clients, config, only).boxed(),
         orphans: Some(|clients, config| loadbalancer::orphans(clients, config).boxed()),
-        declines: |config, subject| for_other(LoadBalancerKind::Clb, config, subject),
+        declines: |config, subject| loadbalancer::declines(LoadBalancerKind::Clb, config, service_of(subject)?),
         watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
         kubernetes: SERVICES,
         cloud: &[
@@ -211,7 +211,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         when_off: None,
         preview: |clients, config, only| loadbalancer::plan(LoadBalancerKind::Nlb, clients, config, only).boxed(),
         orphans: Some(|clients, config| loadbalancer::nlb_orphans(clients, config).boxed()),
-        declines: |config, subject| for_other(LoadBalancerKind::Nlb, config, subject),
+        declines: |config, subject| loadbalancer::declines(LoadBalancerKind::Nlb, config, service_of(subject)?),
         watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
         kubernetes: SERVICES,
         cloud: &[
@@ -258,10 +258,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         when_off: None,
         preview: |clients, config, only| pvtz::plan(clients, config, only).boxed(),
         orphans: Some(|clients, config| pvtz::orphans(clients, config).boxed()),
-        declines: |config, subject| match subject {
-            Subject::Service(service) => pvtz::declines(config, service),
-            Subject::Node(_) | Subject::Volume(_) => None,
-        },
+        declines: |config, subject| pvtz::declines(config, service_of(subject)?),
         watches: &[WatchedKind::Services, WatchedKind::Endpoints, WatchedKind::Nodes],
         kubernetes: &[CLUSTER_UID],
         cloud: &[
@@ -315,20 +312,15 @@ const SERVICES: &[KubernetesAccess] = &[
 ];
 
 fn excluded(subject: &Subject) -> Option<String> {
-    match subject {
-        Subject::Node(node) => match classify(node) {
-            NodeClass::Excluded(why) => Some(why.to_string()),
-            NodeClass::Ecs(_) | NodeClass::Unidentified => None,
-        },
-        Subject::Service(_) | Subject::Volume(_) => None,
+    let Subject::Node(node) = subject else { return None };
+    match classify(node) {
+        NodeClass::Excluded(why) => Some(why.to_string()),
+        NodeClass::Ecs(_) | NodeClass::Unidentified => None,
     }
 }
 
-fn for_other(kind: LoadBalancerKind, config: &Config, subject: &Subject) -> Option<String> {
-    match subject {
-        Subject::Service(service) => loadbalancer::declines(kind, config, service),
-        Subject::Node(_) | Subject::Volume(_) => None,
-    }
+fn service_of(subject: &Subject) -> Option<&ServiceView> {
+    if let Subject::Service(service) = subject { Some(service) } else { None }
 }
 
 /// The rows that a configuration runs.
