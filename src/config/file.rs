@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::values::{TimeSpan, time_span, time_span_or_never};
+use crate::plan::loadbalancer::annotations::values::MOST_USER_TAGS;
 use crate::plan::pvtz::RecordType;
 
 /// Of hosts, perhaps with a scheme.
@@ -438,6 +439,7 @@ section! {
         /// How public traffic is paid for. The cloud's own default, by traffic, if absent.
         internet_charge_type: Option<InternetChargeType> => "paybybandwidth";
         /// Mbit/s; used with `paybybandwidth`.
+        #[schemars(range(min = 1, max = 5120))]
         bandwidth: Option<i64> => 100;
         /// Primary zone. If absent, load balancers with a public address are made where most nodes are, and others where their
         /// vSwitch is.
@@ -451,6 +453,7 @@ section! {
         /// How listeners choose a backend.
         scheduler: SchedulerName = SchedulerName::Rr;
         /// Tags of every load balancer that is made; at most 18.
+        #[schemars(extend("maxProperties" = MOST_USER_TAGS))]
         tags: BTreeMap<String, String>;
     }
 }
@@ -483,6 +486,7 @@ section! {
         /// Whether the cloud's console refuses to change the load balancers.
         modification_protection: bool = true;
         /// Tags of every load balancer that is made; at most 18.
+        #[schemars(extend("maxProperties" = MOST_USER_TAGS))]
         tags: BTreeMap<String, String>;
     }
 }

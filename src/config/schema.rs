@@ -10,7 +10,7 @@ use super::catalog::Catalog;
 use super::file::FileConfig;
 use super::formats;
 use super::values::TimeSpan;
-use crate::plan::loadbalancer::annotations::values::{MOST_USER_TAGS, ValueKind};
+use crate::plan::loadbalancer::annotations::values::ValueKind;
 use crate::plan::loadbalancer::annotations::{AnnotationName, Entry};
 use crate::plan::{clb, nlb};
 
@@ -72,7 +72,6 @@ fn root() -> &'static Json {
         settings.inline_subschemas = true;
         let mut root = Json::from(settings.into_generator().into_root_schema_for::<FileConfig>());
         tidy(&mut root);
-        limit(&mut root);
         restrict(&mut root);
         root
     });
@@ -96,22 +95,6 @@ fn restrict(node: &mut Json) {
     }
     if let Some(Json::Object(properties)) = node.get_mut("properties") {
         properties.values_mut().for_each(restrict);
-    }
-}
-
-/// The limits of annotations hold for their defaults.
-fn limit(root: &mut Json) {
-    for AnnotationDefault { key, kind, .. } in defaults() {
-        let node = root.pointer_mut(&format!("/properties/{}", key.replace('.', "/properties/")));
-        let Some(Json::Object(node)) = node else { continue };
-        match kind {
-            ValueKind::Integer { min, max, .. } => {
-                node.insert("minimum".to_owned(), min.into());
-                node.insert("maximum".to_owned(), max.into());
-            }
-            ValueKind::Tags => drop(node.insert("maxProperties".to_owned(), MOST_USER_TAGS.into())),
-            _ => {}
-        }
     }
 }
 
@@ -356,6 +339,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::plan::loadbalancer::annotations::values::MOST_USER_TAGS;
 
     fn shape(key: &str) -> Shape {
         of(key).unwrap_or_else(|| panic!("the schema has no {key}"))
