@@ -8,12 +8,13 @@ use std::time::Duration;
 use ipnet::IpNet;
 use jiff::SignedDuration;
 use jiff::fmt::friendly::{Spacing, SpanPrinter};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A length of time, written with units: `15s`, `5m`, `1h30m`, `250ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TimeSpan(pub Duration);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
+#[schemars(inline, extend("format" = "timespan", "pattern" = TIME_SPAN))]
+pub struct TimeSpan(#[schemars(with = "String")] pub Duration);
 
 /// A length of time, for editors: it refuses nothing that can be read as one.
 const TIME_SPAN: &str = r"^[0-9]+(:[0-9]+:[0-9.,]+|[.,]?[0-9]*\s*(h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms|millis?|msecs?|milliseconds?|us|µs|μs|micros?|usecs?|µsecs?|μsecs?|microseconds?|ns|nanos?|nsecs?|nanoseconds?)[\s,]*[0-9:.,]*)+$";
@@ -55,20 +56,6 @@ impl<'de> Deserialize<'de> for TimeSpan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<str>::deserialize(deserializer)?;
         text.parse().map_err(de::Error::custom)
-    }
-}
-
-impl JsonSchema for TimeSpan {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "TimeSpan".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "format": "timespan", "pattern": TIME_SPAN })
     }
 }
 
