@@ -37,6 +37,7 @@ pub mod watch;
 pub use catalog::{Catalog, ControllerEntry};
 pub use check::{Referenced, check, referenced};
 pub use checked::{Config, Credentials};
+pub use formats::is_object_name;
 pub use layers::{CREDENTIAL_VARIABLES, KNOWN_VARIABLES, VARIABLE_PREFIX};
 pub use load::{LARGEST_FILE, Loaded, load, stated};
 pub use reference::reference;

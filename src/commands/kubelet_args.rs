@@ -9,7 +9,7 @@ use super::{CommandError, CommandResult, print, runtime};
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::cli::{KubeletArgs, KubeletOutput, NodeNameSource};
-use crate::config::checked::Endpoints;
+use crate::config::{self, checked::Endpoints};
 use crate::plan::provider_id::ProviderId;
 
 /// Backoff between tries: doubled up to the longest.
@@ -81,13 +81,7 @@ async fn retry(
 /// Kubelets lower the case themselves; other letters would be refused by the API server.
 fn node_name(value: String) -> Result<String, CommandError> {
     let name = value.to_ascii_lowercase();
-    let part = |part: &str| {
-        let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-        let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        part.chars().all(inside) && ends(part.chars().next()) && ends(part.chars().next_back())
-    };
-    // Kubernetes limits the length of the whole name only. Source: `IsDNS1123Subdomain`.
-    if name.len() <= 253 && name.split('.').all(part) {
+    if config::is_object_name(&name) {
         Ok(name)
     } else {
         Err(unusable("hostname", &value, "the name of a node; choose another --host-name"))

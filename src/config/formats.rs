@@ -57,7 +57,7 @@ static FORMATS: [TextFormat; 14] = [
         "object-name",
         r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$",
         "the name of an object: lower case letters, digits, '-' and '.'",
-        |text| text.len() <= 253 && text.split('.').all(is_label),
+        is_object_name,
     ),
     format("specification", r"^slb\.\S*$", "a specification such as \"slb.s1.small\"", |text| {
         text.starts_with("slb.") && !text.contains(char::is_whitespace)
@@ -101,6 +101,11 @@ fn is_arn(text: &str, kind: &str) -> bool {
     let rest = text.strip_prefix("acs:ram::").and_then(|rest| rest.split_once(kind));
     let names = rest.is_some_and(|(account, name)| !account.is_empty() && !name.is_empty());
     names && !text.contains(char::is_whitespace)
+}
+
+/// Whether a text can be the name of an object; only the whole is limited in length. Source: `IsDNS1123Subdomain` of Kubernetes.
+pub fn is_object_name(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_label)
 }
 
 fn is_label(text: &str) -> bool {
