@@ -269,14 +269,9 @@ fn header(c: &mut Checker<'_>, name: &str, value: &str) {
 }
 
 fn server(c: &mut Checker<'_>, section: &ServerSection, allow_readable: bool) -> Server {
+    let ServerSection { address, port, authorization, .. } = *section;
     let (tls_cert_file, tls_key_file) = tls::files(c, section, allow_readable).unzip();
-    Server {
-        address: section.address,
-        port: section.port,
-        tls_cert_file,
-        tls_key_file,
-        authorization: section.authorization,
-    }
+    Server { address, port, tls_cert_file, tls_key_file, authorization }
 }
 
 /// How much later than `retry_period` a try may come.
@@ -338,14 +333,9 @@ fn log(c: &mut Checker<'_>, section: &Log) {
 }
 
 fn route(c: &mut Checker<'_>, section: RouteSection) -> Route {
-    Route {
-        cluster_cidrs: cluster_cidrs(c, &section.cluster_cidrs),
-        table_ids: section.table_ids,
-        period: section.period,
-        batch_size: section.batch_size,
-        aggregation: section.aggregation,
-        removal_limit: section.removal_limit,
-    }
+    let RouteSection { cluster_cidrs: written, table_ids, period, batch_size, aggregation, removal_limit } = section;
+    let cluster_cidrs = cluster_cidrs(c, &written);
+    Route { cluster_cidrs, table_ids, period, batch_size, aggregation, removal_limit }
 }
 
 /// Seconds that a record of a private zone may be remembered, as the vendor states them.
@@ -436,23 +426,15 @@ fn word(choice: impl serde::Serialize) -> String {
 }
 
 fn nlb(c: &mut Checker<'_>, section: NlbSection) -> NlbOptions {
-    let NlbDefaultsSection { address_type, delete_protection, modification_protection, tags: wanted } =
-        section.defaults;
-    tags(c, "nlb.defaults.tags", &wanted);
+    let NlbSection { concurrency, drift_check, defaults } = section;
+    tags(c, "nlb.defaults.tags", &defaults.tags);
+    let NlbDefaultsSection { address_type, delete_protection, modification_protection, tags } = defaults;
     let address_type = match address_type {
-        AddressType::Internet => "Internet",
-        AddressType::Intranet => "Intranet",
+        AddressType::Internet => "Internet".to_owned(),
+        AddressType::Intranet => "Intranet".to_owned(),
     };
-    NlbOptions {
-        concurrency: section.concurrency,
-        drift_check: section.drift_check,
-        defaults: NlbDefaults {
-            address_type: address_type.to_owned(),
-            delete_protection,
-            modification_protection,
-            tags: wanted,
-        },
-    }
+    let defaults = NlbDefaults { address_type, delete_protection, modification_protection, tags };
+    NlbOptions { concurrency, drift_check, defaults }
 }
 
 fn tags(c: &mut Checker<'_>, key_of_tags: &'static str, tags: &BTreeMap<String, String>) {
