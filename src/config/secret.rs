@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// A secret: shown as `<redacted>` by `Debug`, `Display` and serialisation alike.
+/// A secret: shown as `<redacted>` by `Debug` and by serialisation.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Secret(String);
 
@@ -23,12 +23,6 @@ impl Secret {
 }
 
 impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(REDACTED)
-    }
-}
-
-impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(REDACTED)
     }
