@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, Read as _};
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,7 @@ use crate::cluster;
 use crate::config::{Config, ConfigSource};
 use crate::controllers::loadbalancer::{self, Linted};
 use crate::plan::count_of;
+use crate::plan::inputs::ObjectKey;
 use crate::plan::loadbalancer::ownership::LoadBalancerKind;
 use crate::plan::loadbalancer::problem::ServiceProblem;
 
@@ -98,12 +99,7 @@ pub(super) fn run(arguments: &LintArgs, config: &Config, origin: &ConfigSource) 
 }
 
 fn read(path: &Path) -> io::Result<String> {
-    if path != Path::new(STDIN) {
-        return std::fs::read_to_string(path);
-    }
-    let mut text = String::new();
-    io::stdin().lock().read_to_string(&mut text)?;
-    Ok(text)
+    if path == Path::new(STDIN) { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) }
 }
 
 impl LintReport {
@@ -131,14 +127,9 @@ impl LintReport {
         config: &Config,
         origin: &ConfigSource,
     ) {
-        let name = object.value.get("metadata").map_or_else(String::new, |metadata| {
-            let text = |key| metadata.value.text(key);
-            if text("namespace").is_empty() {
-                text("name").to_owned()
-            } else {
-                format!("{}/{}", text("namespace"), text("name"))
-            }
-        });
+        let metadata = object.value.get("metadata");
+        let text = |key| metadata.map_or("", |metadata| metadata.value.text(key));
+        let name = ObjectKey::new(text("namespace"), text("name")).to_string();
         let mut add = |severity, problem: &ServiceProblem, help: Option<String>| {
             let location = place(object, &problem.field);
             let message = problem.to_string();

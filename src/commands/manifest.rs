@@ -1,9 +1,9 @@
 //! Manifests with the place of each value, so that a problem can be shown where it is written.
 
-use std::fmt;
+use std::{fmt, iter};
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Number, Value};
+use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
 use crate::plan::loadbalancer::annotations::{LEGACY_PREFIX, PREFIX};
@@ -106,7 +106,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<ManifestNode, E> {
-        Ok(ManifestNode::Scalar(Number::from_f64(value).map_or(Value::Null, Value::Number)))
+        Ok(ManifestNode::Scalar(value.into()))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<ManifestNode, E> {
@@ -118,18 +118,10 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ManifestNode, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(ManifestNode::List(list))
+        iter::from_fn(|| items.next_element().transpose()).collect::<Result<_, _>>().map(ManifestNode::List)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<ManifestNode, A::Error> {
-        let mut map = Vec::new();
-        while let Some(entry) = entries.next_entry()? {
-            map.push(entry);
-        }
-        Ok(ManifestNode::Map(map))
+        iter::from_fn(|| entries.next_entry().transpose()).collect::<Result<_, _>>().map(ManifestNode::Map)
     }
 }
