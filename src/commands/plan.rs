@@ -126,14 +126,11 @@ impl WholePlan {
             return format!("{why}.\n");
         }
         let mut text = String::new();
-        let mut heading = String::new();
-        for step in &self.steps {
-            let of = format!("{} {}", step.controller, step.object);
-            if of != heading {
-                let _ = writeln!(text, "{of}");
-                heading = of;
+        for steps in self.steps.chunk_by(|a, b| (a.controller, &a.object) == (b.controller, &b.object)) {
+            let _ = writeln!(text, "{} {}", steps[0].controller, steps[0].object);
+            for step in steps {
+                let _ = writeln!(text, "  {} {}", step.mark(), step.text);
             }
-            let _ = writeln!(text, "  {} {}", step.mark(), step.text);
         }
         for problem in &self.problems {
             let _ = writeln!(text, "problem: {problem}");
