@@ -121,13 +121,6 @@ fn rules<'a>(
     rules
 }
 
-/// Who gets the permissions.
-enum RbacSubject {
-    ServiceAccount(ObjectKey),
-    /// The common name of a client certificate, or the user of a token.
-    User(String),
-}
-
 /// Name of the role in the namespace of the lock, and of its binding.
 const ROLE: &str = "alicloud-ccm";
 /// As roles of system components are called.
@@ -136,12 +129,17 @@ const CLUSTER_ROLE: &str = "system:alicloud-ccm";
 /// The roles and their bindings, and the service account that these name.
 pub(super) fn manifests(config: &Config, arguments: RbacArgs) -> String {
     let version = arguments.kubernetes.unwrap_or(NEWEST_SERVER);
-    let subject = arguments.user.map_or(RbacSubject::ServiceAccount(arguments.service_account), RbacSubject::User);
     let mut text = "# Least rights, as printed by: alicloud-ccm rbac\n".to_owned();
-    if let RbacSubject::ServiceAccount(ObjectKey { namespace, name }) = &subject {
-        let metadata = format!("metadata:\n  name: {name:?}\n  namespace: {namespace:?}\n");
-        let _ = write!(text, "apiVersion: v1\nkind: ServiceAccount\n{metadata}---\n");
-    }
+    let subject = match arguments.user {
+        // The common name of a client certificate, or the user of a token.
+        Some(name) => format!("  - apiGroup: rbac.authorization.k8s.io\n    kind: User\n    name: {name:?}\n"),
+        None => {
+            let ObjectKey { namespace, name } = arguments.service_account;
+            let metadata = format!("metadata:\n  name: {name:?}\n  namespace: {namespace:?}\n");
+            let _ = write!(text, "apiVersion: v1\nkind: ServiceAccount\n{metadata}---\n");
+            format!("  - kind: ServiceAccount\n    name: {name:?}\n    namespace: {namespace:?}\n")
+        }
+    };
     let metadata = format!("metadata:\n  name: {CLUSTER_ROLE}\n");
     push_role(&mut text, ("ClusterRole", CLUSTER_ROLE), &metadata, &cluster_rules(config, version), &subject);
     let lock = lock_rules(config, version);
@@ -180,7 +178,7 @@ pub(super) fn kubeconfig(config: &Config, arguments: RbacArgs) -> Result<String,
     ))
 }
 
-fn push_role(text: &mut String, role: (&str, &str), metadata: &str, rules: &[RoleRule], subject: &RbacSubject) {
+fn push_role(text: &mut String, role: (&str, &str), metadata: &str, rules: &[RoleRule], subject: &str) {
     let (kind, name) = role;
     let _ = write!(text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\n{metadata}rules:\n");
     for RoleRule { group, resource, name, verbs } in rules {
@@ -193,16 +191,8 @@ fn push_role(text: &mut String, role: (&str, &str), metadata: &str, rules: &[Rol
     let _ = write!(
         text,
         "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\n{metadata}roleRef:\n  \
-         apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {name}\nsubjects:\n"
+         apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {name}\nsubjects:\n{subject}"
     );
-    let _ = match subject {
-        RbacSubject::ServiceAccount(ObjectKey { namespace, name }) => {
-            write!(text, "  - kind: ServiceAccount\n    name: {name:?}\n    namespace: {namespace:?}\n")
-        }
-        RbacSubject::User(name) => {
-            write!(text, "  - apiGroup: rbac.authorization.k8s.io\n    kind: User\n    name: {name:?}\n")
-        }
-    };
 }
 
 #[cfg(test)]
