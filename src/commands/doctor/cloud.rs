@@ -177,7 +177,7 @@ async fn inside(config: &Config, cloud: &CloudClient, place: &CloudLocation) -> 
 
 /// Everything that these facts say.
 pub(super) fn findings(facts: &CloudFacts, services: &[Arc<ServiceView>], config: &Config) -> Vec<CheckResult> {
-    let mut found = place(facts);
+    let mut found = vec![place(facts)];
     let sections = [Requirement::Credentials, Requirement::Permissions, Requirement::Quotas, Requirement::VSwitches];
     let Some(account) = &facts.account else {
         found.push(Requirement::Endpoints.unknown("the place is not known"));
@@ -205,20 +205,18 @@ pub(super) fn findings(facts: &CloudFacts, services: &[Arc<ServiceView>], config
     found
 }
 
-fn place(facts: &CloudFacts) -> Vec<CheckResult> {
+fn place(facts: &CloudFacts) -> CheckResult {
     let place = match &facts.location {
         Ok(place) => place,
         Err(why) => {
-            return vec![
-                Requirement::Place.error("the region or the VPC of the cluster is not known").seen(why).repair(
-                    "set cloud.region and cloud.vpc_id, or run on an instance of the cluster's VPC that reaches \
+            return Requirement::Place.error("the region or the VPC of the cluster is not known").seen(why).repair(
+                "set cloud.region and cloud.vpc_id, or run on an instance of the cluster's VPC that reaches \
                  http://100.100.100.200",
-                ),
-            ];
+            );
         }
     };
     let text = format!("region {}, {}", place.region, place.vpc_id);
-    vec![match &facts.here {
+    match &facts.here {
         Ok((region, vpc)) if (region, vpc) == (&place.region, &place.vpc_id) => {
             Requirement::Place.ok(format!("{text}, as the metadata service says"))
         }
@@ -228,7 +226,7 @@ fn place(facts: &CloudFacts) -> Vec<CheckResult> {
         Err(why) => {
             Requirement::Place.note(format!("{text}, as configured; this machine has no metadata service")).seen(why)
         }
-    }]
+    }
 }
 
 fn endpoints(hosts: &[Host], proxies: &[&str]) -> Vec<CheckResult> {

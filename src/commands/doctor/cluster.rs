@@ -92,12 +92,13 @@ pub(super) struct ServerFacts {
 
 /// Reads; gives the connection, too, if the API server answers.
 pub(super) async fn gather(config: &Config) -> (ClusterFacts, Option<Cluster>) {
-    let cluster = match Cluster::connect(&config.kubernetes, &Tasks::default()).await {
-        Ok(cluster) => cluster,
-        Err(why) => return (ClusterFacts { version: Err(why), inside: None }, None),
+    let connect = async {
+        let cluster = Cluster::connect(&config.kubernetes, &Tasks::default()).await?;
+        let version = cluster.version().await?;
+        Ok((cluster, version))
     };
-    let version = match cluster.version().await {
-        Ok(version) => version,
+    let (cluster, version) = match connect.await {
+        Ok(connected) => connected,
         Err(why) => return (ClusterFacts { version: Err(why), inside: None }, None),
     };
     let served = server_version(&version).unwrap_or(NEWEST_SERVER);
@@ -363,17 +364,13 @@ fn pod_network(
 }
 
 /// Services that ask for a load balancer of ours and that no controller of the configuration handles.
-fn unhandled(views: &[Arc<ServiceView>], config: &Config) -> Vec<CheckResult> {
+fn unhandled(views: &[Arc<ServiceView>], config: &Config) -> Option<CheckResult> {
     let why = |view: &Arc<ServiceView>| Some((view.key.to_string(), loadbalancer::unhandled(config, view)?));
     let found: Vec<(String, String)> = views.iter().filter_map(why).collect();
-    let Some((_, why)) = found.first() else { return Vec::new() };
+    let (_, why) = found.first()?;
     let what = format!("no controller handles {}", named(found.iter().map(|(name, _)| name)));
-    vec![
-        Requirement::Services
-            .warning(what)
-            .seen(why)
-            .repair("do what is said there, or: alicloud-ccm explain NAMESPACE/NAME"),
-    ]
+    let repair = "do what is said there, or: alicloud-ccm explain NAMESPACE/NAME";
+    Some(Requirement::Services.warning(what).seen(why).repair(repair))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::alibaba::ecs::InstanceFilter;
 use crate::commands::gc;
 use crate::config::Config;
 use crate::controllers::Clients;
-use crate::controllers::registry;
+use crate::controllers::registry::{self, Controller};
 use crate::plan::inputs::{NodeView, ObjectKind};
 use crate::plan::node::instance::Instance;
 use crate::plan::node::{NodeClass, classify};
@@ -26,14 +26,9 @@ const MOST_PROBLEMS: usize = 10;
 /// What was seen of the objects.
 pub(super) struct ObjectFacts {
     pub(super) instances: Result<Vec<Instance>, String>,
-    pub(super) plans: Vec<ControllerPlan>,
+    /// What each controller would do.
+    pub(super) plans: Vec<(&'static Controller, Result<Vec<PlanLine>, String>)>,
     pub(super) orphans: Result<gc::Findings, String>,
-}
-
-pub(super) struct ControllerPlan {
-    pub(super) controller: &'static str,
-    pub(super) kind: ObjectKind,
-    pub(super) lines: Result<Vec<PlanLine>, String>,
 }
 
 /// Reads, and plans as `plan` does.
@@ -43,8 +38,7 @@ pub(super) async fn gather(clients: &Clients, config: &Config, nodes: &[Arc<Node
     let mut plans = Vec::new();
     for row in registry::running(config) {
         let planned = tokio::time::timeout(LONGEST_PLAN, (row.preview)(clients, config, None)).await;
-        let lines = planned.map_err(late).flatten().map(|previewed| previewed.lines);
-        plans.push(ControllerPlan { controller: row.name(), kind: row.object, lines });
+        plans.push((row, planned.map_err(late).flatten().map(|previewed| previewed.lines)));
     }
     let orphans = tokio::time::timeout(LONGEST_PLAN, gc::look(clients, config)).await.map_err(late);
     ObjectFacts { instances, plans, orphans }
@@ -72,7 +66,7 @@ pub(super) fn findings(facts: &ObjectFacts, nodes: &[Arc<NodeView>], vpc: &str, 
         Ok(instances) => node_instances(nodes, instances, vpc),
         Err(why) => vec![Requirement::Nodes.unknown(format!("the instances of the nodes: {why}"))],
     };
-    found.extend(facts.plans.iter().flat_map(planned));
+    found.extend(facts.plans.iter().flat_map(|(row, lines)| planned(row, lines)));
     match &facts.orphans {
         Ok(orphans) => found.extend(ownership(orphans, &config.cloud.cluster_id)),
         Err(why) => found.push(Requirement::Orphans.unknown(why)),
@@ -121,8 +115,8 @@ fn node_instances(nodes: &[Arc<NodeView>], instances: &[Instance], vpc: &str) ->
     found
 }
 
-fn planned(plan: &ControllerPlan) -> Vec<CheckResult> {
-    let ControllerPlan { controller, kind, lines } = plan;
+fn planned(row: &Controller, lines: &Result<Vec<PlanLine>, String>) -> Vec<CheckResult> {
+    let controller = row.name();
     let lines = match lines {
         Ok(lines) => lines,
         Err(why) => {
@@ -132,7 +126,7 @@ fn planned(plan: &ControllerPlan) -> Vec<CheckResult> {
             ];
         }
     };
-    let prefix = if *kind == ObjectKind::Service { String::new() } else { format!("{}/", kind.short()) };
+    let prefix = if row.object == ObjectKind::Service { String::new() } else { format!("{}/", row.object.short()) };
     let of = |kind: LineKind| lines.iter().filter(move |line| line.kind == kind);
     let mut found: Vec<CheckResult> = of(LineKind::Problem)
         .take(MOST_PROBLEMS)
