@@ -40,13 +40,13 @@ use crate::telemetry::panics;
 /// How a command ended.
 enum Ended {
     /// Code 0: done, and nothing is left to do.
-    Done,
+    Done = 0,
     /// Code 1: only a part could be done, and what was printed says which part is missing; or `doctor` found an error.
-    Incomplete,
+    Incomplete = 1,
     /// Code 2: `plan` found something to do, `gc` an orphan, or `doctor` nothing worse than a warning.
-    SomethingToDo,
+    SomethingToDo = 2,
     /// Code 3: the object that was asked about does not exist, or no controller is responsible for it.
-    NotManaged,
+    NotManaged = 3,
 }
 
 /// Why a command did not do what was asked for, in words. Code 1.
@@ -89,10 +89,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     keep_secrets_from_core_dumps();
     panics::report();
     match execute(cli) {
-        Ok(Ended::Done) => ExitCode::SUCCESS,
-        Ok(Ended::Incomplete) => 1.into(),
-        Ok(Ended::SomethingToDo) => 2.into(),
-        Ok(Ended::NotManaged) => 3.into(),
+        Ok(ended) => (ended as u8).into(),
         Err(CommandError(reason)) => {
             let _ = writeln!(io::stderr().lock(), "{}", reason.trim_end());
             1.into()
