@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use futures::{StreamExt, stream};
 use jiff::SignedDuration;
 use tokio::time::Instant;
@@ -129,10 +130,7 @@ async fn account(config: &Config, cloud: &CloudClient, place: &CloudLocation) ->
     // Without a request id, no call was signed.
     let is_let_in = |fault: &Fault| fault.kind == FaultKind::Denied && !fault.request_id.is_empty();
     let works = caller.is_ok() || proof.as_ref().err().is_none_or(is_let_in);
-    let inside = match works {
-        true => Some(inside(config, cloud, place).await),
-        false => None,
-    };
+    let inside = OptionFuture::from(works.then(|| inside(config, cloud, place))).await;
     AccountFacts { caller, proof, keys_last, inside }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::{OptionFuture, join_all};
 use ipnet::IpNet;
 
 use super::finding::{CheckResult, Requirement};
@@ -112,13 +112,7 @@ pub(super) async fn gather(config: &Config) -> (ClusterFacts, Option<Cluster>) {
         join_all(rbac::rights(config, served).into_iter().map(ask)),
         cluster.leader(&config.leader_election),
         from_cluster::running(&cluster),
-        async {
-            if config.controllers.contains(route::NAME) {
-                route::look(&cluster).await
-            } else {
-                NetworkFindings::default()
-            }
-        },
+        OptionFuture::from(config.controllers.contains(route::NAME).then(|| route::look(&cluster))),
         tokio::time::timeout(LONGEST_LIST, nodes.store.synced()),
         tokio::time::timeout(LONGEST_LIST, services.store.synced()),
     );
@@ -128,7 +122,7 @@ pub(super) async fn gather(config: &Config) -> (ClusterFacts, Option<Cluster>) {
         official,
         nodes: listed_nodes.map(|()| nodes.store.all().to_vec()).map_err(late),
         services: listed_services.map(|()| services.store.all().to_vec()).map_err(late),
-        networks,
+        networks: networks.unwrap_or_default(),
     };
     (ClusterFacts { version: Ok(version), inside: Some(inside) }, Some(cluster))
 }
