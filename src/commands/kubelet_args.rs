@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use backon::{ExponentialBuilder, Retryable as _};
+use tokio::time::Instant;
 
 use super::{CommandError, CommandResult, print, runtime};
 use crate::alibaba::metadata::Metadata;
@@ -61,21 +62,16 @@ async fn retry(
     until: Instant,
     waited: Duration,
 ) -> Result<String, CommandError> {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        match metadata.get(key).await {
-            Ok(value) => return Ok(value),
-            // Early at boot there is no network yet, and the service itself may not be ready.
-            Err(cause) if Instant::now() + pause >= until => {
-                let waited = waited.as_secs();
-                return Err(CommandError(format!(
-                    "{cause}; given up after {waited} s: run this on an ECS instance, or give it more time with --timeout"
-                )));
-            }
-            Err(_) => sleep(pause).await,
-        }
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
+    let pauses =
+        ExponentialBuilder::new().with_min_delay(FIRST_PAUSE).with_max_delay(LONGEST_PAUSE).without_max_times();
+    // Early at boot there is no network yet, and the service itself may not be ready.
+    let read = (|| metadata.get(key)).retry(pauses);
+    read.adjust(|_, pause| pause.filter(|pause| Instant::now() + *pause < until)).await.map_err(|cause| {
+        let waited = waited.as_secs();
+        CommandError(format!(
+            "{cause}; given up after {waited} s: run this on an ECS instance, or give it more time with --timeout"
+        ))
+    })
 }
 
 /// Kubelets lower the case themselves; other letters would be refused by the API server.
