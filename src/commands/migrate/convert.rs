@@ -61,12 +61,6 @@ impl Ran<'_> {
     fn runs(&self, entry: &ControllerEntry) -> bool {
         self.says(entry.aliases, entry) || (!entry.parts.is_empty() && self.says(entry.parts, entry))
     }
-
-    fn note(&self) -> Option<&'static str> {
-        let is_pattern = |item: &&str| item.starts_with(['*', '-']);
-        (!self.is_v1 && self.items.iter().any(is_pattern))
-            .then_some("--controllers: v2 takes names alone and does not start with *; it stands for v2's default here")
-    }
 }
 
 /// What a migration writes.
@@ -243,8 +237,9 @@ impl Draft {
                 kept.push(item);
             }
         }
-        if let Some(note) = ran.note().filter(|_| listed.is_some()) {
-            self.notes.push(note.to_owned());
+        if listed.is_some() && !ran.is_v1 && items.iter().any(|item| item.starts_with(['*', '-'])) {
+            let note = "v2 takes names alone and does not start with *; it stands for v2's default here";
+            self.notes.push(format!("--controllers: {note}"));
         }
         if let Some(why) = self.without_routes(official).filter(|_| kept.contains(&"route")) {
             self.notes.push(format!("route is left out: {why}"));

@@ -296,8 +296,8 @@ fn entry_of_variable(variable: &Value) -> Option<ConfigEntry> {
     Some(ConfigEntry { object: ConfigObject::named(config_map, secret)?, key: key.to_owned() })
 }
 
-/// The environment of the container: `envFrom` in its order, then `env`, of which the later one counts.
-async fn environment(cluster: &Cluster, workload: &Workload, official: &mut Official) -> BTreeMap<String, String> {
+/// Reads the environment of the container: `envFrom` in its order, then `env`, of which the later one counts.
+async fn read_environment(cluster: &Cluster, workload: &Workload, official: &mut Official) {
     let mut values = BTreeMap::new();
     for source in workload.container["envFrom"].as_array().into_iter().flatten() {
         let Some(object) = ConfigObject::named(&source["configMapRef"], &source["secretRef"]) else { continue };
@@ -321,12 +321,8 @@ async fn environment(cluster: &Cluster, workload: &Workload, official: &mut Offi
         };
         values.extend(value.map(|value| (name.to_owned(), value)));
     }
-    values
-}
-
-async fn read_environment(cluster: &Cluster, workload: &Workload, official: &mut Official) {
     official.variables = Some(Vec::new());
-    for (name, value) in environment(cluster, workload, official).await {
+    for (name, value) in values {
         let place = ProblemPlace::Variable { variable: format!("{name} of the {}", workload.name) };
         official.read_variable(&name, value.trim(), place);
     }
