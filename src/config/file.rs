@@ -34,6 +34,8 @@ macro_rules! section {
                 $(= $default:expr)? $(=> $example:literal)?;
         )*
     }) => {
+        // Some hold secrets.
+        #[allow(missing_debug_implementations)]
         #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
         $(#[$section_attribute])*
         #[serde(default, deny_unknown_fields)]
@@ -63,7 +65,6 @@ section! {
     /// Configuration of alicloud-ccm. A key that is left out has its default; `cloud.cluster_id` is the only one that must be
     /// there.
     #[schemars(title = "alicloud-ccm")]
-    #[derive(Debug)]
     FileConfig {
         /// Controllers that run. `*` stands for all, `-name` leaves one out. Leave `route` out if the pod network does not use
         /// VPC routes, as on OpenShift.
@@ -101,7 +102,6 @@ section! {
 
 section! {
     /// Section `[cloud]`.
-    #[derive(Debug)]
     CloudSection {
         /// Marks everything that is made for this cluster; should differ between the clusters of an account, and must never
         /// change. Up to 64 letters, digits, `.`, `_` and `-`. A cluster that ran the official controller without
@@ -173,12 +173,6 @@ section! {
         oidc_token_file: Option<PathBuf> => "/var/run/secrets/tokens/oidc-token";
         /// Name of the instance's RAM role. Asked from the metadata service if absent.
         instance_role: Option<String> ["name"] => "ccm";
-    }
-}
-
-impl std::fmt::Debug for CredentialsSection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CredentialsSection").finish_non_exhaustive()
     }
 }
 
@@ -313,12 +307,6 @@ section! {
         /// Share of the reconciles that are traced.
         #[schemars(range(max = 1))]
         sample_ratio: f64 = 1.0;
-    }
-}
-
-impl std::fmt::Debug for TracesSection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TracesSection").finish_non_exhaustive()
     }
 }
 
