@@ -139,16 +139,18 @@ pub struct SyncCondition {
     pub message: String,
 }
 
-/// A taint of a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A taint of a node; as the API has it in JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Taint {
     /// Such as `node.cloudprovider.kubernetes.io/uninitialized`.
     pub key: String,
     /// Empty if the taint has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
     /// When it was added, if that was said; evictions by `NoExecute` count from then.
+    #[serde(rename = "timeAdded", skip_serializing_if = "Option::is_none")]
     pub added: Option<Timestamp>,
 }
 

@@ -11,7 +11,7 @@ use crate::cluster::{Store, WriteFault};
 use crate::controllers::node_patch::{self, NodePatcher, PatchTarget};
 use crate::controllers::reporter::{Reporter, trouble, trouble_of, trouble_of_write};
 use crate::fence::WRITE_TIME;
-use crate::plan::inputs::{NodeView, Taint};
+use crate::plan::inputs::NodeView;
 use crate::plan::node::{
     NodeChange, NodeClass, NodePlan, NodePolicy, NodeStep, NodeWrite, OtherInstance, UNINITIALIZED, WriteTarget,
     classify,
@@ -182,26 +182,15 @@ fn body(change: &NodeChange<'_>, fresh: &NodeView, target: PatchTarget) -> Optio
         body["spec"]["providerID"] = json!(id);
     }
     if let Some(taints) = taints {
-        body["spec"]["taints"] = taints.iter().map(taint_json).collect();
+        body["spec"]["taints"] = json!(taints);
     }
     (body != json!({})).then_some(body)
-}
-
-fn taint_json(taint: &Taint) -> Value {
-    let mut body = json!({ "key": taint.key, "effect": taint.effect });
-    if !taint.value.is_empty() {
-        body["value"] = json!(taint.value);
-    }
-    if let Some(added) = taint.added {
-        body["timeAdded"] = json!(added.to_string());
-    }
-    body
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::inputs::NodeAddress;
+    use crate::plan::inputs::{NodeAddress, Taint};
 
     #[test]
     fn taints_are_written_back_as_they_were() {
@@ -212,8 +201,8 @@ mod tests {
             added: added.map(|time| time.parse().unwrap()),
         };
         let whole = json!({ "key": "k", "value": "v", "effect": "NoExecute", "timeAdded": "2026-01-02T03:04:05Z" });
-        assert_eq!(taint_json(&taint("v", Some("2026-01-02T03:04:05Z"))), whole);
-        assert_eq!(taint_json(&taint("", None)), json!({ "key": "k", "effect": "NoExecute" }));
+        assert_eq!(json!(taint("v", Some("2026-01-02T03:04:05Z"))), whole);
+        assert_eq!(json!(taint("", None)), json!({ "key": "k", "effect": "NoExecute" }));
     }
 
     #[test]
