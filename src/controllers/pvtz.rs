@@ -3,7 +3,8 @@
 //! What the zone holds is remembered between its full comparisons, so that a change of the cluster that needs no record costs
 //! no call. Nothing is written on that memory alone: the names that differ are read first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -283,14 +284,11 @@ impl PvtzReconciler {
         result: &mut BatchResult,
         out_of_sync: &mut OutOfSync,
     ) {
-        let (mut stopped, mut written) = (BTreeMap::<&str, Fault>::new(), 0);
+        // By the kind of step: each is an action of its own.
+        let (mut stopped, mut written) = (HashMap::<_, Fault>::new(), 0);
         for step in steps {
-            let action = match step {
-                RecordStep::Add(_) => "add",
-                RecordStep::Update { .. } => "update",
-                RecordStep::Delete { .. } => "delete",
-            };
-            if let Some(fault) = stopped.get(action) {
+            let action = mem::discriminant(step);
+            if let Some(fault) = stopped.get(&action) {
                 result.failed.entry(step.owner()).or_insert((fault.kind.as_str(), None));
                 out_of_sync.insert(step.owner().to_string(), failed(step, fault));
                 continue;
