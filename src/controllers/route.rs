@@ -55,7 +55,6 @@ const OTHERS_PERIOD: Duration = Duration::from_secs(3600);
 
 /// Runs until `context.stop` is cancelled.
 pub async fn run(context: Context) {
-    // Kept, so that the watch does not start again.
     let nodes = context.cluster.nodes();
     let identified = async {
         nodes.store.synced().await;
@@ -65,7 +64,6 @@ pub async fn run(context: Context) {
         () = context.stop.cancelled() => return,
         () = identified => {}
     }
-    let nodes = context.cluster.nodes();
     batch::run(context, nodes, |context, nodes| RouteReconciler {
         reporter: Reporter::new(&context, NAME, "route-controller"),
         context,
