@@ -18,7 +18,7 @@
 
 mod access;
 
-pub use self::access::{CloudAccess, EVERY_VERSION, IsNeeded, KubernetesAccess, Minors, WatchedKind};
+pub use self::access::{CloudAccess, IsNeeded, KubernetesAccess, WatchedKind};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;

@@ -9,12 +9,6 @@ use crate::config::Config;
 /// Whether a configuration needs the permission.
 pub type IsNeeded = fn(&Config) -> bool;
 
-/// Versions of Kubernetes: the second number, both ends included.
-pub type Minors = RangeInclusive<u32>;
-
-/// Every version of Kubernetes.
-pub const EVERY_VERSION: Minors = 0..=u32::MAX;
-
 /// A permission on one kind of object in the cluster, or on one of its subresources.
 #[derive(Clone, Debug)]
 pub struct KubernetesAccess {
@@ -28,14 +22,14 @@ pub struct KubernetesAccess {
     pub verbs: &'static [&'static str],
     /// Which configurations need it.
     pub when: IsNeeded,
-    /// On which servers it is needed.
-    pub versions: Minors,
+    /// On which servers it is needed: the second number of the version.
+    pub versions: RangeInclusive<u32>,
 }
 
 impl KubernetesAccess {
     /// A permission in the core group that every configuration with this controller needs.
     pub const fn core(resource: &'static str, verbs: &'static [&'static str]) -> Self {
-        Self { group: "", resource, name: None, verbs, when: |_| true, versions: EVERY_VERSION }
+        Self { group: "", resource, name: None, verbs, when: |_| true, versions: 0..=u32::MAX }
     }
 }
 
