@@ -116,23 +116,20 @@ pub(super) async fn look(clients: &Clients, config: &Config) -> Findings {
     let _watches = (clients.cluster.services(), clients.cluster.nodes());
     let mut findings = Findings::default();
     for find in CONTROLLERS.iter().filter_map(|row| row.orphans) {
-        findings.add(find(clients, config).await);
+        let Orphans { found, problems } = find(clients, config).await;
+        findings.problems.extend(problems);
+        for Unclaimed { what, provenance } in found {
+            match provenance {
+                Provenance::ThisCluster => findings.orphans.push(what),
+                Provenance::Unproven(why) => findings.unproven.push(Doubtful { what, why }),
+                Provenance::OtherCluster(why) => findings.other_clusters.push(Doubtful { what, why }),
+            }
+        }
     }
     findings
 }
 
 impl Findings {
-    fn add(&mut self, Orphans { found, problems }: Orphans) {
-        self.problems.extend(problems);
-        for Unclaimed { what, provenance } in found {
-            match provenance {
-                Provenance::ThisCluster => self.orphans.push(what),
-                Provenance::Unproven(why) => self.unproven.push(Doubtful { what, why }),
-                Provenance::OtherCluster(why) => self.other_clusters.push(Doubtful { what, why }),
-            }
-        }
-    }
-
     /// What may be deleted. Each id that may not is a problem.
     fn choose(&mut self, deletion: &Deletion) -> Vec<Leftover> {
         if deletion.ids.is_empty() {
