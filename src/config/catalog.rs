@@ -50,11 +50,6 @@ impl ControllerEntry {
 }
 
 impl Catalog {
-    /// The names of the controllers, as they are written in messages.
-    pub(super) fn quoted_controllers(&self) -> String {
-        self.controllers.iter().map(|entry| format!("{:?}", entry.name)).collect::<Vec<_>>().join(", ")
-    }
-
     /// The default of the key `controllers`.
     pub(super) fn default_controllers(&self) -> Vec<String> {
         let on = self.controllers.iter().filter(|entry| entry.default_on);

@@ -99,7 +99,8 @@ fn controllers(c: &mut Checker<'_>, names: &[String]) -> BTreeSet<&'static str> 
 
 fn unknown_controller(c: &mut Checker<'_>, key: &str, name: &str) {
     let catalog = c.catalog;
-    let known = format!("{}, \"*\" or one of these after \"-\"", catalog.quoted_controllers());
+    let quoted: Vec<_> = catalog.controllers.iter().map(|entry| format!("{:?}", entry.name)).collect();
+    let known = format!("{}, \"*\" or one of these after \"-\"", quoted.join(", "));
     if catalog.absent_controllers.contains(&name) {
         let help = format!("leave it out; what runs here is {known}");
         return c.bad_with(key, format!("names {}, which is not part of this program", shown(name)), Some(&help));
