@@ -20,27 +20,6 @@ use crate::plan::loadbalancer::desire::PROTECTION_REASON;
 use crate::plan::nlb::model::{CreateInstance, InstanceField, InstanceFields, ZoneMapping};
 use crate::plan::nlb::observed::ObservedInstance;
 
-/// What can carry tags.
-#[derive(Clone, Copy, Debug)]
-enum Tagged {
-    LoadBalancer,
-    ServerGroup,
-}
-
-impl Tagged {
-    /// The id alone tells: `nlb-...` or `sgp-...`.
-    fn of(id: &str) -> Self {
-        if id.starts_with("sgp-") { Self::ServerGroup } else { Self::LoadBalancer }
-    }
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::LoadBalancer => "loadbalancer",
-            Self::ServerGroup => "servergroup",
-        }
-    }
-}
-
 impl Nlb {
     /// Load balancers that carry the tag, every page.
     ///
@@ -264,8 +243,10 @@ impl Nlb {
         self.0.write(permit, action).with("LoadBalancerId", id)
     }
 
+    /// The id alone tells what it is: `nlb-...` or `sgp-...`.
     fn tagging<'a>(&'a self, permit: &'a Permit, action: WriteAction, id: &str) -> Request<'a> {
-        self.0.write(permit, action).with("ResourceType", Tagged::of(id).as_str()).with("ResourceId.1", id)
+        let kind = if id.starts_with("sgp-") { "servergroup" } else { "loadbalancer" };
+        self.0.write(permit, action).with("ResourceType", kind).with("ResourceId.1", id)
     }
 }
 
