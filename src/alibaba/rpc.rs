@@ -3,7 +3,6 @@
 //! A call is sent once. It is repeated only where it had no effect and the remedy is known: the clock is corrected by the
 //! server's, a nonce is replaced, or a throttled call waits for a short backoff. Every other fault goes to the caller.
 
-use std::fmt::{self, Display};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -13,7 +12,6 @@ use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderMap, HeaderValue, USER_AGEN
 use http::{Request, Response, StatusCode};
 use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -76,32 +74,17 @@ pub(super) struct RpcCall<'a> {
 #[derive(Debug)]
 pub(super) struct RpcAnswer {
     action: &'static Action,
-    body: AnswerBody,
+    body: Map<String, Value>,
     request_id: String,
     /// The call was a dry run and would have succeeded.
     pub(super) dry_run_passed: bool,
 }
 
-#[derive(Debug)]
-enum AnswerBody {
-    Decoded(Map<String, Value>),
-    /// The answer to a write can list everything that is there, such as all backends of a group, and is mostly not needed.
-    Written(Bytes),
-}
-
 impl RpcAnswer {
     /// The answer as the caller needs it.
     pub(super) fn decode<T>(&self, decode: impl FnOnce(Fields<'_>) -> Result<T, Mismatch>) -> Result<T, Fault> {
-        let mismatch = |why: &dyn Display| self.unusable(format!("the answer does not have the expected form: {why}"));
-        let written;
-        let fields = match &self.body {
-            AnswerBody::Decoded(fields) => fields,
-            AnswerBody::Written(body) => {
-                written = serde_json::from_slice(body).map_err(|error| mismatch(&error))?;
-                &written
-            }
-        };
-        decode(Fields::from(fields)).map_err(|error| mismatch(&error))
+        let mismatch = |why| self.unusable(format!("the answer does not have the expected form: {why}"));
+        decode(Fields::from(&self.body)).map_err(mismatch)
     }
 
     /// The request's id, for support tickets.
@@ -113,37 +96,6 @@ impl RpcAnswer {
     pub(super) fn unusable(&self, message: impl Into<String>) -> Fault {
         let fault = Fault::new(self.action.name, self.action.unknown_fate(), message);
         Fault { request_id: self.request_id.clone(), ..fault }
-    }
-}
-
-/// What is read of the answer to a write that succeeded: the request's id. All else is only checked to be JSON.
-struct WriteReceipt(Map<String, Value>);
-
-impl<'de> Deserialize<'de> for WriteReceipt {
-    fn deserialize<D: Deserializer<'de>>(answer: D) -> Result<Self, D::Error> {
-        answer.deserialize_map(ReceiptVisitor)
-    }
-}
-
-struct ReceiptVisitor;
-
-impl<'de> Visitor<'de> for ReceiptVisitor {
-    type Value = WriteReceipt;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<WriteReceipt, A::Error> {
-        let mut receipt = Map::new();
-        while let Some(name) = fields.next_key::<String>()? {
-            if name.eq_ignore_ascii_case(BODY_REQUEST_ID) {
-                receipt.insert(name, fields.next_value()?);
-            } else {
-                fields.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(WriteReceipt(receipt))
     }
 }
 
@@ -339,11 +291,7 @@ fn without_answer(action: &Action, error: &TransportError) -> Fault {
 
 fn interpret(action: &'static Action, response: &Response<Bytes>) -> Result<RpcAnswer, Failure> {
     let status = response.status();
-    let is_written = action.writes && status.is_success();
-    let body: Option<Map<String, Value>> = match is_written {
-        true => serde_json::from_slice(response.body()).ok().map(|WriteReceipt(receipt)| receipt),
-        false => serde_json::from_slice(response.body()).ok(),
-    };
+    let body: Option<Map<String, Value>> = serde_json::from_slice(response.body()).ok();
     let fields = body.as_ref().map(Fields::from).unwrap_or_default();
     let text = |name: &str| fields.some_text(name);
     // The header is there even when the body cannot be read.
@@ -355,10 +303,6 @@ fn interpret(action: &'static Action, response: &Response<Bytes>) -> Result<RpcA
         let Some(body) = body else {
             let message = foreign_answer(status, response.body());
             return Err(Fault { request_id, ..Fault::new(action.name, action.unknown_fate(), message) }.into());
-        };
-        let body = match is_written {
-            true => AnswerBody::Written(response.body().clone()),
-            false => AnswerBody::Decoded(body),
         };
         return Ok(RpcAnswer { action, body, request_id, dry_run_passed });
     }
