@@ -38,6 +38,7 @@ const FIXED: [ListenerField; 2] = [ListenerField::ListenerForward, ListenerField
 
 /// Listeners by the id of their instance.
 pub(super) type ListenersByInstance = HashMap<String, LiteMap<ListenerKey, Box<ObservedListener>>>;
+type KeyedListener = (ListenerKey, Box<ObservedListener>);
 
 impl Clb {
     /// All listeners of an instance, every page, without domain extensions. Listeners of a protocol that this version
@@ -49,8 +50,8 @@ impl Clb {
         let request = self.0.read(DESCRIBE_LISTENERS).list("LoadBalancerId", [id]).with("MaxResults", PAGE);
         let listeners = request.by_token("Listeners", listed).await?.into_iter();
         // Where the answer names the instance, it must be the one that was asked for.
-        let own = listeners.filter(|listener| listener.instance_id.as_ref().is_none_or(|of| of == id));
-        Ok(own.filter_map(|listener| listener.listener).collect())
+        let own = listeners.filter(|(instance_id, _)| instance_id.as_ref().is_none_or(|of| of == id));
+        Ok(own.filter_map(|(_, listener)| listener).collect())
     }
 
     /// The listeners of all instances of the account in this region, those of others included. `None` if that takes more
@@ -64,7 +65,13 @@ impl Clb {
             return Ok(None);
         };
         let mut found = ListenersByInstance::new();
-        sort_in(&mut found, listed)?;
+        for (instance_id, listener) in listed {
+            let Some(id) = instance_id else {
+                let message = "the answer does not say on which load balancers the listeners are";
+                return Err(Fault::new(DESCRIBE_LISTENERS.0.name, FaultKind::Bug, message));
+            };
+            found.entry(id).or_default().extend(listener);
+        }
         Ok(Some(found))
     }
 
@@ -159,31 +166,12 @@ const fn creation_parameter(protocol: Protocol, field: ListenerField) -> &'stati
     }
 }
 
-/// A listener of a list.
-struct ListedListener {
-    /// `None` if the answer does not say.
-    instance_id: Option<String>,
-    /// `None` if the protocol is unknown.
-    listener: Option<(ListenerKey, Box<ObservedListener>)>,
+/// The id of its instance, and the listener; `None` where the answer does not say, or the protocol is unknown.
+fn listed(body: Fields<'_>) -> Result<(Option<String>, Option<KeyedListener>), Mismatch> {
+    Ok((body.some_text("LoadBalancerId"), observed(body)))
 }
 
-/// Adds listeners to those of their instances.
-fn sort_in(all: &mut ListenersByInstance, listeners: Vec<ListedListener>) -> Result<(), Fault> {
-    for ListedListener { instance_id, listener } in listeners {
-        let Some(id) = instance_id else {
-            let message = "the answer does not say on which load balancers the listeners are";
-            return Err(Fault::new(DESCRIBE_LISTENERS.0.name, FaultKind::Bug, message));
-        };
-        all.entry(id).or_default().extend(listener);
-    }
-    Ok(())
-}
-
-fn listed(body: Fields<'_>) -> Result<ListedListener, Mismatch> {
-    Ok(ListedListener { instance_id: body.some_text("LoadBalancerId"), listener: observed(body) })
-}
-
-fn observed(body: Fields<'_>) -> Option<(ListenerKey, Box<ObservedListener>)> {
+fn observed(body: Fields<'_>) -> Option<KeyedListener> {
     let protocol = Protocol::parse(&body.some_text("ListenerProtocol")?.to_ascii_lowercase())?;
     let port = body.some_text("ListenerPort")?.parse().ok()?;
     let observed = ObservedListener {
