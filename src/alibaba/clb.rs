@@ -15,28 +15,6 @@ use super::client::SigningClient;
 use super::rate_limit::Priority;
 use crate::plan::clb::model::{ListenerFields, ListenerKey};
 
-/// Answer to the creation of an instance.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CreatedInstance {
-    /// `lb-...`
-    pub id: String,
-    /// The address it serves.
-    pub address: String,
-    /// Empty for internet instances.
-    pub vpc_id: String,
-    /// Empty for internet instances.
-    pub vswitch_id: String,
-}
-
-/// A server group as the list call shows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GroupSummary {
-    /// `rsp-...`
-    pub id: String,
-    /// Its name.
-    pub name: String,
-}
-
 /// Attributes of a new or changed listener.
 #[derive(Clone, Debug)]
 pub struct ListenerRequest<'a> {
@@ -50,19 +28,6 @@ pub struct ListenerRequest<'a> {
     pub group_id: Option<&'a str>,
     /// All attributes to send.
     pub fields: &'a ListenerFields,
-}
-
-/// An additional certificate of an HTTPS listener, for a domain.
-#[derive(Clone, Copy, Debug)]
-pub struct NewDomainExtension<'a> {
-    /// On which instance.
-    pub load_balancer_id: &'a str,
-    /// The port of the HTTPS listener.
-    pub port: u16,
-    /// Such as `*.example.com`.
-    pub domain: &'a str,
-    /// The certificate.
-    pub certificate_id: &'a str,
 }
 
 /// Calls to CLB.

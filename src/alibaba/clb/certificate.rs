@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{Clb, NewDomainExtension};
+use super::Clb;
 use crate::alibaba::actions::{
     CREATE_DOMAIN_EXTENSION, DELETE_DOMAIN_EXTENSION, DESCRIBE_CERTIFICATES, DESCRIBE_DOMAIN_EXTENSIONS,
     SET_DOMAIN_EXTENSION,
@@ -28,21 +28,24 @@ impl Clb {
         Ok(request.all("DomainExtensions", domain_extension).await?.into_iter().collect())
     }
 
-    /// Adds a certificate for a domain; gives the id of the extension.
+    /// Adds a certificate for a domain, such as `*.example.com`, to the HTTPS listener at a port of an instance; gives the id
+    /// of the extension.
     ///
     /// # Errors
     /// As any write.
     pub async fn create_domain_extension(
         &self,
         permit: &Permit,
-        wanted: NewDomainExtension<'_>,
+        (id, port): (&str, u16),
+        domain: &str,
+        certificate_id: &str,
     ) -> Result<String, Fault> {
         self.0
             .write(permit, CREATE_DOMAIN_EXTENSION)
-            .with("LoadBalancerId", wanted.load_balancer_id)
-            .with("ListenerPort", wanted.port)
-            .with("Domain", wanted.domain)
-            .with("ServerCertificateId", wanted.certificate_id)
+            .with("LoadBalancerId", id)
+            .with("ListenerPort", port)
+            .with("Domain", domain)
+            .with("ServerCertificateId", certificate_id)
             .create("DomainExtensionId")
             .await
     }

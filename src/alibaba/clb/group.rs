@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Clb, GroupSummary};
+use super::Clb;
 use crate::alibaba::actions::{
     ADD_BACKENDS, CREATE_GROUP, DELETE_GROUP, DESCRIBE_GROUP, DESCRIBE_GROUPS, REMOVE_BACKENDS, SET_BACKENDS,
     WriteAction,
@@ -19,11 +19,9 @@ impl Clb {
     ///
     /// # Errors
     /// As any call.
-    pub async fn describe_groups(&self, id: &str) -> Result<Vec<GroupSummary>, Fault> {
-        let summary = |group: Fields<'_>| {
-            Ok(GroupSummary { id: group.text("VServerGroupId")?, name: group.text("VServerGroupName")? })
-        };
-        self.0.read(DESCRIBE_GROUPS).with("LoadBalancerId", id).all("VServerGroups", summary).await
+    pub async fn describe_groups(&self, id: &str) -> Result<Vec<(String, String)>, Fault> {
+        let names = |group: Fields<'_>| Ok((group.text("VServerGroupId")?, group.text("VServerGroupName")?));
+        self.0.read(DESCRIBE_GROUPS).with("LoadBalancerId", id).all("VServerGroups", names).await
     }
 
     /// Backends of a server group. Those of other kinds than ECS instances and network interfaces are left out.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::{Clb, CreatedInstance};
+use super::Clb;
 use crate::alibaba::actions::{
     CREATE_LOAD_BALANCER, DELETE_LOAD_BALANCER, DESCRIBE_LOAD_BALANCER, DESCRIBE_LOAD_BALANCERS, SET_DELETE_PROTECTION,
     SET_INSTANCE_CHARGE_TYPE, SET_INTERNET_SPEC, SET_MODIFICATION_PROTECTION, SET_NAME, SET_SPEC, TAG_RESOURCES,
@@ -17,6 +17,7 @@ use crate::fence::Permit;
 use crate::plan::clb::model::{CreateInstance, InstanceField, InstanceFields};
 use crate::plan::clb::observed::{ObservedInstance, PendingCharge};
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
+use crate::plan::loadbalancer::cloud::Answer;
 use crate::plan::loadbalancer::operation::on_off;
 
 /// Instances in one page.
@@ -93,7 +94,7 @@ impl Clb {
         wanted: &CreateInstance,
         vswitch_id: Option<&str>,
         client_token: &str,
-    ) -> Result<CreatedInstance, Fault> {
+    ) -> Result<Answer, Fault> {
         let answer = self
             .0
             .write(permit, CREATE_LOAD_BALANCER)
@@ -107,12 +108,13 @@ impl Clb {
             .tags(&wanted.tags)
             .send()
             .await?;
-        let created = answer.decode(created)?;
-        if created.id.is_empty() {
-            Err(answer.unusable("the answer lacks the id of the load balancer"))
-        } else {
-            Ok(created)
+        let text = |name| answer.decode(|body| body.text(name));
+        let [id, address, vpc_id, vswitch_id] =
+            [text("LoadBalancerId")?, text("Address")?, text("VpcId")?, text("VSwitchId")?].map(Some);
+        if id.as_ref().is_some_and(String::is_empty) {
+            return Err(answer.unusable("the answer lacks the id of the load balancer"));
         }
+        Ok(Answer { id, address, vpc_id, vswitch_id, ..Answer::default() })
     }
 
     /// Deletes an instance with everything on it.
@@ -178,15 +180,6 @@ impl Clb {
 fn having(mut found: Vec<ObservedInstance>, key: &str, value: &str) -> Vec<ObservedInstance> {
     found.retain(|instance| instance.tags.is_empty() || instance.tags.get(key).is_some_and(|is| is == value));
     unique(found, |instance| &instance.id)
-}
-
-fn created(body: Fields<'_>) -> Result<CreatedInstance, Mismatch> {
-    Ok(CreatedInstance {
-        id: body.text("LoadBalancerId")?,
-        address: body.text("Address")?,
-        vpc_id: body.text("VpcId")?,
-        vswitch_id: body.text("VSwitchId")?,
-    })
 }
 
 fn instance(body: Fields<'_>) -> Result<ObservedInstance, Mismatch> {

@@ -11,7 +11,7 @@ use litemap::LiteMap;
 use sim::cloud::{Account, Disk, Eip, Fault, KEY_ID, KEY_SECRET};
 
 use super::script::{config, permit};
-use crate::alibaba::clb::{ListenerRequest, NewDomainExtension};
+use crate::alibaba::clb::ListenerRequest;
 use crate::alibaba::ecs::InstanceFilter;
 use crate::alibaba::endpoints::CloudProduct;
 use crate::alibaba::metadata::Metadata;
@@ -158,7 +158,7 @@ async fn load_balancer(cloud: &CloudClient) -> String {
     let made = clb.create_instance(&permit, &wanted, None, "token-1").await.unwrap();
     let again = clb.create_instance(&permit, &wanted, None, "token-1").await.unwrap();
     assert_eq!(made.id, again.id, "the same token makes the same instance");
-    let id = made.id;
+    let id = made.id.unwrap();
     assert_eq!(clb.find_by_tag("owner", "me").await.unwrap()[0].id, id);
     let set = async |fields: InstanceFields| clb.set_instance(&permit, &id, &fields).await.unwrap();
     set([(InstanceField::Name, "second".into())].into()).await;
@@ -187,7 +187,7 @@ async fn groups(cloud: &CloudClient, id: &str) -> String {
     clb.remove_backends(&permit, &group, &[backend("i-1", 80).key]).await.unwrap();
     let backends = clb.describe_backends(&group).await.unwrap();
     assert_eq!(backends, [Backend { weight: 5, ..backend("i-2", 80) }]);
-    assert_eq!(clb.describe_groups(id).await.unwrap()[0].name, "k8s/80/a/b/c");
+    assert_eq!(clb.describe_groups(id).await.unwrap()[0].1, "k8s/80/a/b/c");
     group
 }
 
@@ -230,8 +230,7 @@ async fn listeners(cloud: &CloudClient, id: &str, group: &str) {
             assert_eq!(is.fields.get(field), Some(value), "{listener} {field}");
         }
     }
-    let new = NewDomainExtension { load_balancer_id: id, port: 443, domain: "*.example.com", certificate_id: "cert-1" };
-    let extension = clb.create_domain_extension(&permit, new).await.unwrap();
+    let extension = clb.create_domain_extension(&permit, (id, 443), "*.example.com", "cert-1").await.unwrap();
     clb.set_domain_extension(&permit, &extension, "cert-2").await.unwrap();
     let extensions = clb.describe_domain_extensions(id, 443).await.unwrap();
     assert_eq!(extensions["*.example.com"].certificate_id, "cert-2");
@@ -622,5 +621,5 @@ async fn whatever_eats_the_answer_of_a_write_leaves_its_fate_open() {
     }
     let made = cloud.clb.create_instance(&permit(), &wanted, None, "token").await.unwrap();
     let found = cloud.clb.find_by_name("one").await.unwrap();
-    assert_eq!(found.iter().map(|instance| &instance.id).collect::<Vec<_>>(), [&made.id], "one, whatever happened");
+    assert_eq!(found.iter().map(|instance| &instance.id).collect::<Vec<_>>(), [&made.id.unwrap()], "one, whatever happened");
 }

@@ -20,7 +20,7 @@ pub(super) const STEPS: &[Step] = super::steps![
     "make a load balancer", run => {
         let (wanted, vswitch) = (balancer(run, NAME), vswitch(run));
         let made = run.cloud.clb.create_instance(&run.permit, &wanted, vswitch, &run.token("clb")).await?;
-        run.made("clb", made.id)
+        run.made("clb", made.id.ok_or(Stop::Lacks("id of the load balancer"))?)
     };
     "make it again with the same client token", run => {
         done(run.cloud.clb.create_instance(&run.permit, &balancer(run, NAME), vswitch(run), &run.token("clb")).await)

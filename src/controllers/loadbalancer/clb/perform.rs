@@ -1,7 +1,7 @@
 //! Turns one operation into one call.
 
 use crate::alibaba::Fault;
-use crate::alibaba::clb::{Clb, ListenerRequest, NewDomainExtension};
+use crate::alibaba::clb::{Clb, ListenerRequest};
 use crate::controllers::loadbalancer::product::Write;
 use crate::controllers::loadbalancer::writes::{gone_is_done, group_id, load_balancer_id, missing};
 use crate::plan::clb::desired::ClbModel;
@@ -32,9 +32,7 @@ pub(super) async fn perform(
         }
         Operation::Own(Own::CreateAccessList(wanted)) => return clb.create_access_list(permit, wanted).await.map(made),
         Operation::Own(Own::CreateDomainExtension { listener, domain, certificate_id }) => {
-            let (load_balancer_id, port) = (lb()?, listener.port);
-            let wanted = NewDomainExtension { load_balancer_id, port, domain, certificate_id };
-            return clb.create_domain_extension(permit, wanted).await.map(made);
+            return clb.create_domain_extension(permit, (lb()?, listener.port), domain, certificate_id).await.map(made);
         }
         Operation::Delete { id } => clb.delete_instance(permit, id).await.or_else(gone_is_done),
         Operation::Own(Own::SetInstance(fields)) => clb.set_instance(permit, lb()?, fields).await,
@@ -86,14 +84,7 @@ async fn create_instance(clb: &Clb, write: &Write<'_>, wanted: &CreateInstance) 
         slave_zone: placement.slave_zone.clone(),
         ..wanted.clone()
     };
-    let created = clb.create_instance(write.permit, &placed, vswitch, &write.token.text()).await?;
-    Ok(Answer {
-        id: Some(created.id),
-        address: Some(created.address),
-        vpc_id: Some(created.vpc_id),
-        vswitch_id: Some(created.vswitch_id),
-        ..Answer::default()
-    })
+    clb.create_instance(write.permit, &placed, vswitch, &write.token.text()).await
 }
 
 /// The id of the server group of a listener, if it has one.

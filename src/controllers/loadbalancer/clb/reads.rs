@@ -49,10 +49,11 @@ impl ClbProduct {
         let Some(instance) = &observed.instance else { return Ok(true) };
         let groups = self.clb.describe_groups(&instance.id).await?;
         let known = std::mem::take(&mut observed.groups);
-        let backends = |id: &String| known.get(id).and_then(|group| group.backends.clone());
-        let listed =
-            groups.into_iter().map(|it| (it.id.clone(), ObservedGroup { name: it.name, backends: backends(&it.id) }));
-        observed.groups = listed.collect();
+        let group = |(id, name): (String, String)| {
+            let backends = known.get(&id).and_then(|group| group.backends.clone());
+            (id, ObservedGroup { name, backends })
+        };
+        observed.groups = groups.into_iter().map(group).collect();
         observed.unlisted.clear();
         let recent =
             made.groups.iter().filter(|group| group.load_balancer == instance.id).map(|group| group.id.clone());
