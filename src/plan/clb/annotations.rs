@@ -4,15 +4,14 @@
 mod tests;
 
 use super::model::{InstanceField, ListenerField as Field, ListenerFields, Protocol};
+use crate::plan::loadbalancer::annotations::AnnotationKey::Suffix;
 use crate::plan::loadbalancer::annotations::values::ValueKind::{
     AclIds, Address, AnyCase, AnyValue, Cookie, DomainExtensions, ForwardPorts, HealthDomain, HealthPath, HostName,
     HttpCodes, Integer, Labels, LoadBalancerName, LooseSwitch, OneOf, OneOfGrowing, OneOfOrLast, Presence,
     ProtocolPorts, ServerGroupPorts, Switch, Tags, Text,
 };
 use crate::plan::loadbalancer::annotations::values::{ON_OFF, ZeroMeans, number, number_or_zero};
-use crate::plan::loadbalancer::annotations::{
-    self, AnnotationKey, AnnotationName, Applies, BACKEND_TYPES, annotation_table, suffix,
-};
+use crate::plan::loadbalancer::annotations::{self, AnnotationName, Applies, BACKEND_TYPES, annotation_table};
 use crate::plan::loadbalancer::handling;
 use crate::plan::loadbalancer::management::ManagementLevel;
 
@@ -31,154 +30,154 @@ annotation_table! {
     TunnelType: handling::TUNNEL_TYPE, AnyValue, "", Applies::Routing, Routing,
         "the load balancer is kept, but no longer managed",
         "Its presence, even with an empty value, hands the Service to another controller.";
-    BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), OneOfOrLast(BACKEND_TYPES), "ecs", Applies::Backends,
+    BackendType: annotations::BACKEND_TYPE, OneOfOrLast(BACKEND_TYPES), "ecs", Applies::Backends,
         Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.", file: "service.eni_backends", source: "official controller";
 
-    AddressType: suffix("address-type"), OneOf(&["internet", "intranet"]), "internet", Applies::Instance, Immutable,
+    AddressType: Suffix("address-type"), OneOf(&["internet", "intranet"]), "internet", Applies::Instance, Immutable,
         "a different value is a problem: delete the Service and create it again", "Whether the address is public or private.", file: "service.defaults.address_type", source: "`AddressType`";
     Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
         "Uses this load balancer, which a user created, instead of creating one. It is never deleted.", removed: FixedAtCreation;
     ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, OneOfOrLast(&["true", "false"]), "off", Applies::Instance, Always,
         "switches the management of listeners", "With `id`, `true` overrides the listeners on ports of the Service, unless they belong to another Service or cluster.", removed: Default, source: "official controller";
-    Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
+    Manage: annotations::MANAGE, OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
         "takes effect at once; `plan` alone shows the rest; a load balancer that does not exist is created in any case",
         "What is kept in sync: `all`, or `listeners` with server groups, or `backends`, which are server groups alone.", removed: Default, source: "this program";
-    LbName: suffix("name"), LoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
+    LbName: Suffix("name"), LoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
         "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.", source: "`LoadBalancerName`";
-    ResourceGroupId: suffix("resource-group-id"), Text, "", Applies::Instance, Immutable,
+    ResourceGroupId: Suffix("resource-group-id"), Text, "", Applies::Instance, Immutable,
         "a different value is a problem", "Resource group of a new load balancer.", file: "cloud.resource_group_id", source: "`ResourceGroupId`";
-    AdditionalResourceTags: suffix("additional-resource-tags"), Tags, "", Applies::Instance, Always,
+    AdditionalResourceTags: Suffix("additional-resource-tags"), Tags, "", Applies::Instance, Always,
         "with at least one tag, the list is authoritative: other tags of users are removed, except those of the configuration", "Tags: `key=value,key=value`.", file: "service.defaults.tags", source: "`Tag`";
-    DeleteProtection: suffix("delete-protection"), Switch(ON_OFF), "on", Applies::Instance, Always,
+    DeleteProtection: Suffix("delete-protection"), Switch(ON_OFF), "on", Applies::Instance, Always,
         "changed in place when set and different", "Protection against deletion by others.", file: "service.defaults.delete_protection", source: "`DeleteProtection`";
-    ModificationProtection: suffix("modification-protection"), OneOf(&["ConsoleProtection", "NonProtection"]),
+    ModificationProtection: Suffix("modification-protection"), OneOf(&["ConsoleProtection", "NonProtection"]),
         "ConsoleProtection", Applies::Instance, Always, "changed in place when set and different",
         "Protection against changes in the console.", file: "service.defaults.modification_protection", source: "`ModificationProtectionStatus`";
-    VswitchId: suffix("vswitch-id"), Text, "", Applies::Instance, Creation,
+    VswitchId: Suffix("vswitch-id"), Text, "", Applies::Instance, Creation,
         "no effect, with a warning: delete the Service and create it again",
         "vSwitch of a new intranet load balancer.", file: "cloud.vswitches", source: "`VSwitchId`";
-    NetworkType: suffix("network-type"), OneOf(&["classic", "vpc"]), "", Applies::Instance, Immutable,
+    NetworkType: Suffix("network-type"), OneOf(&["classic", "vpc"]), "", Applies::Instance, Immutable,
         "a different value is a problem", "`classic` makes an intranet load balancer without a vSwitch.", source: "official controller";
-    Ip: suffix("ip"), Address, "", Applies::Instance, Immutable, "a different value is a problem",
+    Ip: Suffix("ip"), Address, "", Applies::Instance, Immutable, "a different value is a problem",
         "Private address of a new intranet load balancer.", source: "`Address`";
-    IpVersion: suffix("ip-version"), OneOf(&["ipv4", "ipv6"]), "ipv4", Applies::Instance, Immutable,
+    IpVersion: Suffix("ip-version"), OneOf(&["ipv4", "ipv6"]), "ipv4", Applies::Instance, Immutable,
         "a different value is a problem; unset counts as `ipv4`", "Version of the address.", source: "`AddressIPVersion`";
-    MasterZoneid: suffix("master-zoneid"), Text, "where most nodes are", Applies::Instance, Immutable, "a different value is a problem",
+    MasterZoneid: Suffix("master-zoneid"), Text, "where most nodes are", Applies::Instance, Immutable, "a different value is a problem",
         "Primary zone.", file: "service.defaults.master_zone", source: "`MasterZoneId`";
-    SlaveZoneid: suffix("slave-zoneid"), Text, "where the second most nodes are", Applies::Instance, Immutable, "a different value is a problem",
+    SlaveZoneid: Suffix("slave-zoneid"), Text, "where the second most nodes are", Applies::Instance, Immutable, "a different value is a problem",
         "Secondary zone.", file: "service.defaults.slave_zone", source: "`SlaveZoneId`";
-    ChargeType: suffix("charge-type"), OneOf(&["paybytraffic", "paybybandwidth"]), "", Applies::Instance, Always,
+    ChargeType: Suffix("charge-type"), OneOf(&["paybytraffic", "paybybandwidth"]), "", Applies::Instance, Always,
         "changed in place on internet load balancers that are not `PayByCLCU`", "How internet traffic is charged.", file: "service.defaults.internet_charge_type", source: "`InternetChargeType`";
-    Bandwidth: suffix("bandwidth"), number(1, 5120), "", Applies::Instance, Always,
+    Bandwidth: Suffix("bandwidth"), number(1, 5120), "", Applies::Instance, Always,
         "changed in place with `charge-type` `paybybandwidth`", "Peak bandwidth in Mbit/s.", file: "service.defaults.bandwidth", source: "`Bandwidth`";
-    InstanceChargeType: suffix("instance-charge-type"), AnyCase(&["PayBySpec", "PayByCLCU"]), "PayByCLCU",
+    InstanceChargeType: Suffix("instance-charge-type"), AnyCase(&["PayBySpec", "PayByCLCU"]), "PayByCLCU",
         Applies::Instance, Always, "`PayBySpec` can become `PayByCLCU`, not the other way", "How the instance is charged.", file: "service.defaults.instance_charge_type", source: "`InstanceChargeType`";
-    Spec: suffix("spec"), Text, "`slb.s1.small` with `PayBySpec`", Applies::Instance, Always,
+    Spec: Suffix("spec"), Text, "`slb.s1.small` with `PayBySpec`", Applies::Instance, Always,
         "changed in place with `PayBySpec`", "Specification, such as `slb.s2.small`. Without effect with `PayByCLCU`.", file: "service.defaults.spec", source: "`LoadBalancerSpec`";
     PreserveLbOnDelete: annotations::PRESERVE_ON_DELETE, Presence, "off", Applies::Instance, Always,
         "takes effect when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service is deleted.", removed: Default, source: "official controller";
-    ExternalIpType: suffix("external-ip-type"), OneOf(&["eip"]), "", Applies::Instance, Always, "changes the status",
+    ExternalIpType: Suffix("external-ip-type"), OneOf(&["eip"]), "", Applies::Instance, Always, "changes the status",
         "`eip` publishes the elastic addresses bound to the load balancer.", removed: Default, source: "official controller";
-    Hostname: suffix("hostname"), HostName, "", Applies::Instance, Always, "changes the status",
+    Hostname: Suffix("hostname"), HostName, "", Applies::Instance, Always, "changes the status",
         "Published in the status instead of an address.", removed: Default, source: "Kubernetes";
 
-    ProtocolPort: suffix("protocol-port"), ProtocolPorts(&["tcp", "udp", "http", "https"]), "the port's protocol", Applies::Listeners, Listener,
+    ProtocolPort: Suffix("protocol-port"), ProtocolPorts(&["tcp", "udp", "http", "https"]), "the port's protocol", Applies::Listeners, Listener,
         "the listener is deleted and created again", "Protocols of listeners: `https:443,http:80`.", source: "official controller";
-    ForwardPort: suffix("forward-port"), ForwardPorts, "", Applies::Listeners, Listener,
+    ForwardPort: Suffix("forward-port"), ForwardPorts, "", Applies::Listeners, Listener,
         "the listener is deleted and created again", "HTTP ports that redirect to HTTPS ports: `80:443`.", source: "official controller";
-    DomainExtensions: suffix("domain-extensions"), DomainExtensions, "", Applies::Listeners, Listener,
+    DomainExtensions: Suffix("domain-extensions"), DomainExtensions, "", Applies::Listeners, Listener,
         "certificates are added, changed and removed; an empty value removes all, without the annotation they stay",
         "Additional certificates of HTTPS listeners: `domain:certificate,domain:certificate`.", removed: Stays, source: "official controller";
-    Scheduler: suffix("scheduler"), OneOf(&["rr", "wrr", "wlc", "sch", "tch", "qch"]), "rr", Applies::Field(Field::Scheduler),
+    Scheduler: Suffix("scheduler"), OneOf(&["rr", "wrr", "wlc", "sch", "tch", "qch"]), "rr", Applies::Field(Field::Scheduler),
         Listener, "changed in place; to `sch`, `tch` and `qch` by deleting the listener and creating it again",
         "How connections are distributed. Weights count with `wrr` and `wlc`. `sch` and `tch` need TCP or UDP, `qch` needs UDP.", file: "service.defaults.scheduler";
-    PersistenceTimeout: suffix("persistence-timeout"), number_or_zero(3600), "", Applies::Field(Field::PersistenceTimeout),
+    PersistenceTimeout: Suffix("persistence-timeout"), number_or_zero(3600), "", Applies::Field(Field::PersistenceTimeout),
         Listener, "changed in place when set and different", "Seconds for which a source address keeps its backend; 0 switches it off.";
-    EstablishedTimeout: suffix("established-timeout"), number(10, 900), "", Applies::Field(Field::EstablishedTimeout), Listener,
+    EstablishedTimeout: Suffix("established-timeout"), number(10, 900), "", Applies::Field(Field::EstablishedTimeout), Listener,
         "changed in place when set and different", "Idle timeout of established connections in seconds.";
-    IdleTimeout: suffix("idle-timeout"), number(1, 60), "", Applies::Field(Field::IdleTimeout), Listener,
+    IdleTimeout: Suffix("idle-timeout"), number(1, 60), "", Applies::Field(Field::IdleTimeout), Listener,
         "changed in place when set and different", "Idle timeout in seconds.";
-    RequestTimeout: suffix("request-timeout"), number(1, 180), "", Applies::Field(Field::RequestTimeout), Listener,
+    RequestTimeout: Suffix("request-timeout"), number(1, 180), "", Applies::Field(Field::RequestTimeout), Listener,
         "changed in place when set and different", "Seconds after which a request is answered with 504.";
-    CertId: suffix("cert-id"), Text, "", Applies::Field(Field::ServerCertificateId), Listener,
+    CertId: Suffix("cert-id"), Text, "", Applies::Field(Field::ServerCertificateId), Listener,
         "changed in place if the new certificate exists and is valid; removing the annotation keeps the certificate",
         "Server certificate. Needed for new HTTPS listeners.";
-    TlsCipherPolicy: suffix("tls-cipher-policy"), OneOfGrowing(&["tls_cipher_policy_1_0", "tls_cipher_policy_1_1", "tls_cipher_policy_1_2",
+    TlsCipherPolicy: Suffix("tls-cipher-policy"), OneOfGrowing(&["tls_cipher_policy_1_0", "tls_cipher_policy_1_1", "tls_cipher_policy_1_2",
         "tls_cipher_policy_1_2_strict", "tls_cipher_policy_1_2_strict_with_1_3"]), "", Applies::Field(Field::TlsCipherPolicy), Listener,
         "changed in place when set and different", "TLS versions and ciphers.";
-    Http2Enabled: suffix("http2-enabled"), Switch(ON_OFF), "", Applies::Field(Field::EnableHttp2), Listener,
+    Http2Enabled: Suffix("http2-enabled"), Switch(ON_OFF), "", Applies::Field(Field::EnableHttp2), Listener,
         "changed in place when set and different", "HTTP/2 towards clients.";
-    ProxyProtocol: suffix("proxy-protocol"), LooseSwitch("on"), "", Applies::Field(Field::ProxyProtocolV2Enabled), Listener,
+    ProxyProtocol: Suffix("proxy-protocol"), LooseSwitch("on"), "", Applies::Field(Field::ProxyProtocolV2Enabled), Listener,
         "changed in place when set and different", "PROXY protocol version 2 towards backends. Any other value than `on` is off.";
-    AclStatus: suffix("acl-status"), Switch(ON_OFF), "", Applies::Field(Field::AclStatus), Listener,
+    AclStatus: Suffix("acl-status"), Switch(ON_OFF), "", Applies::Field(Field::AclStatus), Listener,
         "changed in place when set and different", "Access control. `on` needs `acl-id` and `acl-type`.";
-    AclId: suffix("acl-id"), AclIds, "", Applies::Field(Field::AclId), Listener,
+    AclId: Suffix("acl-id"), AclIds, "", Applies::Field(Field::AclId), Listener,
         "changed in place while `acl-status` is `on`; the order does not matter", "Access control lists, separated by commas.";
-    AclType: suffix("acl-type"), OneOf(&["white", "black"]), "", Applies::Field(Field::AclType), Listener,
+    AclType: Suffix("acl-type"), OneOf(&["white", "black"]), "", Applies::Field(Field::AclType), Listener,
         "changed in place while `acl-status` is `on`", "Whether the lists allow or deny.";
-    ConnectionDrain: suffix("connection-drain"), Switch(ON_OFF), "", Applies::Field(Field::ConnectionDrain), Listener,
+    ConnectionDrain: Suffix("connection-drain"), Switch(ON_OFF), "", Applies::Field(Field::ConnectionDrain), Listener,
         "changed in place when set and different", "Lets connections of removed backends end. `on` needs `connection-drain-timeout`.";
-    ConnectionDrainTimeout: suffix("connection-drain-timeout"), number(10, 900), "", Applies::Field(Field::ConnectionDrainTimeout),
+    ConnectionDrainTimeout: Suffix("connection-drain-timeout"), number(10, 900), "", Applies::Field(Field::ConnectionDrainTimeout),
         Listener, "changed in place while `connection-drain` is `on`", "Time to drain in seconds.";
-    StickySession: suffix("sticky-session"), Switch(ON_OFF), "off", Applies::Field(Field::StickySession), Listener,
+    StickySession: Suffix("sticky-session"), Switch(ON_OFF), "off", Applies::Field(Field::StickySession), Listener,
         "changed in place when set and different", "Session persistence by cookie. `on` needs `sticky-session-type`.";
-    StickySessionType: suffix("sticky-session-type"), OneOf(&["insert", "server"]), "", Applies::Field(Field::StickySessionType),
+    StickySessionType: Suffix("sticky-session-type"), OneOf(&["insert", "server"]), "", Applies::Field(Field::StickySessionType),
         Listener, "changed in place while sessions are sticky", "`insert` needs `cookie-timeout`, `server` needs `cookie`.";
-    Cookie: suffix("cookie"), Cookie, "", Applies::Field(Field::Cookie), Listener,
+    Cookie: Suffix("cookie"), Cookie, "", Applies::Field(Field::Cookie), Listener,
         "changed in place with `sticky-session-type` `server`", "Name of the backend's own cookie.";
-    CookieTimeout: suffix("cookie-timeout"), number(1, 86_400), "", Applies::Field(Field::CookieTimeout), Listener,
+    CookieTimeout: Suffix("cookie-timeout"), number(1, 86_400), "", Applies::Field(Field::CookieTimeout), Listener,
         "changed in place with `sticky-session-type` `insert`", "Life of the inserted cookie in seconds.";
-    XForwardedForProto: suffix("xforwardedfor-proto"), Switch(ON_OFF), "", Applies::Field(Field::XForwardedForProto), Listener,
+    XForwardedForProto: Suffix("xforwardedfor-proto"), Switch(ON_OFF), "", Applies::Field(Field::XForwardedForProto), Listener,
         "changed in place when set and different", "Header `X-Forwarded-Proto`.";
-    XForwardedForSlbPort: suffix("xforwardedfor-slbport"), Switch(ON_OFF), "", Applies::Field(Field::XForwardedForSlbPort),
+    XForwardedForSlbPort: Suffix("xforwardedfor-slbport"), Switch(ON_OFF), "", Applies::Field(Field::XForwardedForSlbPort),
         Listener, "changed in place when set and different", "Header `X-Forwarded-Port`.";
-    XForwardedForClientSrcPort: suffix("xforwardedfor-clientsrcport"), Switch(ON_OFF), "",
+    XForwardedForClientSrcPort: Suffix("xforwardedfor-clientsrcport"), Switch(ON_OFF), "",
         Applies::Field(Field::XForwardedForClientSrcPort), Listener, "changed in place when set and different",
         "Header `X-Forwarded-Client-srcport`.";
-    HealthCheckSwitch: suffix("health-check-switch"), Switch(ON_OFF), "", Applies::Field(Field::HealthCheckSwitch), Listener,
+    HealthCheckSwitch: Suffix("health-check-switch"), Switch(ON_OFF), "", Applies::Field(Field::HealthCheckSwitch), Listener,
         "changed in place when set and different", "Health checks of TCP and UDP listeners.";
-    HealthCheckFlag: suffix("health-check-flag"), Switch(ON_OFF), "off", Applies::Field(Field::HealthCheck), Listener,
+    HealthCheckFlag: Suffix("health-check-flag"), Switch(ON_OFF), "off", Applies::Field(Field::HealthCheck), Listener,
         "changed in place when set and different", "Health checks of HTTP and HTTPS listeners.";
-    HealthCheckType: suffix("health-check-type"), OneOf(&["tcp", "http"]), "", Applies::Field(Field::HealthCheckType), Listener,
+    HealthCheckType: Suffix("health-check-type"), OneOf(&["tcp", "http"]), "", Applies::Field(Field::HealthCheckType), Listener,
         "changed in place when set and different", "How TCP listeners check.";
-    HealthCheckUri: suffix("health-check-uri"), HealthPath, "", Applies::Field(Field::HealthCheckUri), Listener,
+    HealthCheckUri: Suffix("health-check-uri"), HealthPath, "", Applies::Field(Field::HealthCheckUri), Listener,
         "changed in place with HTTP checks", "Path of HTTP checks.";
-    HealthCheckConnectPort: suffix("health-check-connect-port"), Integer { min: 1, max: 65_535, zero: ZeroMeans::BackendPort }, "",
+    HealthCheckConnectPort: Suffix("health-check-connect-port"), Integer { min: 1, max: 65_535, zero: ZeroMeans::BackendPort }, "",
         Applies::Field(Field::HealthCheckConnectPort), Listener, "changed in place when set and different",
         "Port of checks; -520 is the backend's own.";
-    HealthyThreshold: suffix("healthy-threshold"), number(2, 10), "", Applies::Field(Field::HealthyThreshold), Listener,
+    HealthyThreshold: Suffix("healthy-threshold"), number(2, 10), "", Applies::Field(Field::HealthyThreshold), Listener,
         "changed in place when set and different", "Successes after which a backend is healthy.";
-    UnhealthyThreshold: suffix("unhealthy-threshold"), number(2, 10), "", Applies::Field(Field::UnhealthyThreshold), Listener,
+    UnhealthyThreshold: Suffix("unhealthy-threshold"), number(2, 10), "", Applies::Field(Field::UnhealthyThreshold), Listener,
         "changed in place when set and different", "Failures after which a backend is unhealthy.";
-    HealthCheckInterval: suffix("health-check-interval"), number(1, 50), "", Applies::Field(Field::HealthCheckInterval), Listener,
+    HealthCheckInterval: Suffix("health-check-interval"), number(1, 50), "", Applies::Field(Field::HealthCheckInterval), Listener,
         "changed in place when set and different", "Seconds between checks.";
-    HealthCheckConnectTimeout: suffix("health-check-connect-timeout"), number(1, 300), "",
+    HealthCheckConnectTimeout: Suffix("health-check-connect-timeout"), number(1, 300), "",
         Applies::Field(Field::HealthCheckConnectTimeout), Listener, "changed in place when set and different",
         "Timeout of checks of TCP and UDP listeners in seconds.";
-    HealthCheckTimeout: suffix("health-check-timeout"), number(1, 300), "", Applies::Field(Field::HealthCheckTimeout), Listener,
+    HealthCheckTimeout: Suffix("health-check-timeout"), number(1, 300), "", Applies::Field(Field::HealthCheckTimeout), Listener,
         "changed in place when set and different", "Timeout of checks of HTTP and HTTPS listeners in seconds.";
-    HealthCheckDomain: suffix("health-check-domain"), HealthDomain("$_ip"), "", Applies::Field(Field::HealthCheckDomain), Listener,
+    HealthCheckDomain: Suffix("health-check-domain"), HealthDomain("$_ip"), "", Applies::Field(Field::HealthCheckDomain), Listener,
         "changed in place with HTTP checks", "Host header of HTTP checks; `$_ip` is the backend's address.";
-    HealthCheckHttpCode: suffix("health-check-httpcode"), HttpCodes, "", Applies::Field(Field::HealthCheckHttpCode), Listener,
+    HealthCheckHttpCode: Suffix("health-check-httpcode"), HttpCodes, "", Applies::Field(Field::HealthCheckHttpCode), Listener,
         "changed in place with HTTP checks", "Answers that count as healthy: `http_2xx,http_3xx`.";
-    HealthCheckMethod: suffix("health-check-method"), OneOf(&["get", "head"]), "", Applies::Field(Field::HealthCheckMethod), Listener,
+    HealthCheckMethod: Suffix("health-check-method"), OneOf(&["get", "head"]), "", Applies::Field(Field::HealthCheckMethod), Listener,
         "changed in place while checks are on", "Method of HTTP checks.";
 
-    BackendLabel: suffix("backend-label"), Labels, "all nodes", Applies::Backends, Backend, "backends are added and removed",
+    BackendLabel: Suffix("backend-label"), Labels, "all nodes", Applies::Backends, Backend, "backends are added and removed",
         "Only nodes with all of these labels: `key=value,key=value`.", source: "Kubernetes";
-    RemoveUnscheduledBackend: suffix("remove-unscheduled-backend"), Switch(ON_OFF), "off", Applies::Backends, Backend,
+    RemoveUnscheduledBackend: Suffix("remove-unscheduled-backend"), Switch(ON_OFF), "off", Applies::Backends, Backend,
         "backends are added and removed", "`on` leaves cordoned nodes out.", source: "official controller";
-    BackendIpVersion: suffix("backend-ip-version"), AnyCase(&["ipv4", "ipv6"]), "ipv4", Applies::Backends, Backend,
+    BackendIpVersion: Suffix("backend-ip-version"), AnyCase(&["ipv4", "ipv6"]), "ipv4", Applies::Backends, Backend,
         "backends are replaced", "`ipv6` attaches IPv6 addresses; needs `ip-version` `ipv6` and `service.ipv6`.", source: "official controller";
-    VgroupPort: suffix("vgroup-port"), ServerGroupPorts, "", Applies::Backends, Backend, "backends move to the other group",
+    VgroupPort: annotations::VGROUP_PORT, ServerGroupPorts, "", Applies::Backends, Backend, "backends move to the other group",
         "Existing server groups for ports: `rsp-id:443,rsp-id:80`; only with `id`.", source: "official controller";
-    Weight: suffix("weight"), number_or_zero(100), "", Applies::Backends, Backend, "weights are changed",
+    Weight: Suffix("weight"), number_or_zero(100), "", Applies::Backends, Backend, "weights are changed",
         "Weight shared by the group's backends; only with `id` and `vgroup-port`.", source: "`Weight`";
-    DefaultWeight: suffix("default-weight"), number_or_zero(100), "100", Applies::Backends, Backend, "weights are changed",
+    DefaultWeight: Suffix("default-weight"), number_or_zero(100), "100", Applies::Backends, Backend, "weights are changed",
         "Weight of each backend, except with `externalTrafficPolicy: Local`.", source: "`Weight`";
-    IgnoreWeightUpdate: suffix("ignore-weight-update"), Switch(ON_OFF), "off", Applies::Backends, Backend,
+    IgnoreWeightUpdate: Suffix("ignore-weight-update"), Switch(ON_OFF), "off", Applies::Backends, Backend,
         "weights stay unchanged", "With `on`, the weights of existing backends stay unchanged.", source: "official controller";
-    GracefulShutdown: suffix("graceful-shutdown"), LooseSwitch("true"), "off", Applies::Backends, Backend,
+    GracefulShutdown: Suffix("graceful-shutdown"), LooseSwitch("true"), "off", Applies::Backends, Backend,
         "takes effect with the next termination",
         "`true` keeps terminating pods that still serve with weight 0. With `backend-type` `eni` and without `ignore-weight-update`.", source: "official controller";
 }

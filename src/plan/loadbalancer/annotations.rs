@@ -32,6 +32,8 @@ pub const VGROUP_PORT: AnnotationKey = AnnotationKey::Suffix("vgroup-port");
 /// How much of a load balancer is managed.
 pub const MANAGE: AnnotationKey = AnnotationKey::Suffix("manage");
 
+/// Whether pods or nodes are attached.
+pub(in crate::plan) const BACKEND_TYPE: AnnotationKey = AnnotationKey::Whole("service.beta.kubernetes.io/backend-type");
 /// Values of `backend-type`; the official controller takes any other for the last.
 pub(in crate::plan) const BACKEND_TYPES: &[&str] = &["eni", "ecs"];
 
@@ -55,6 +57,13 @@ impl AnnotationKey {
         }
     }
 
+    /// What differs from other keys: all after [`PREFIX`], or the whole of it.
+    pub(super) const fn short(self) -> &'static str {
+        match self {
+            Self::Suffix(key) | Self::CurrentSuffix(key) | Self::Whole(key) => key,
+        }
+    }
+
     /// Key and value as given. The current spelling wins whenever it is present, even if it is empty.
     fn find(self, service: &ServiceView) -> Option<(&str, &str)> {
         let get = |key: &str| {
@@ -66,11 +75,6 @@ impl AnnotationKey {
             Self::Suffix(suffix) => get(&format!("{LEGACY_PREFIX}{suffix}")),
         })
     }
-}
-
-/// A key after [`PREFIX`], or [`LEGACY_PREFIX`].
-pub(in crate::plan) const fn suffix(text: &'static str) -> AnnotationKey {
-    AnnotationKey::Suffix(text)
 }
 
 /// What an annotation is about.
@@ -195,8 +199,6 @@ pub trait AnnotationName: Copy + Debug + Ord + 'static {
     const ADDRESS_TYPE: Self;
     /// `AdditionalResourceTags`
     const ADDITIONAL_RESOURCE_TAGS: Self;
-    /// `BackendIpVersion`
-    const BACKEND_IP_VERSION: Self;
     /// `BackendLabel`
     const BACKEND_LABEL: Self;
     /// `BackendType`
@@ -219,8 +221,6 @@ pub trait AnnotationName: Copy + Debug + Ord + 'static {
     const MODIFICATION_PROTECTION: Self;
     /// `PreserveLbOnDelete`
     const PRESERVE_LB_ON_DELETE: Self;
-    /// `ProtocolPort`
-    const PROTOCOL_PORT: Self;
     /// `RemoveUnscheduledBackend`
     const REMOVE_UNSCHEDULED_BACKEND: Self;
     /// `VgroupPort`
@@ -293,7 +293,6 @@ macro_rules! annotation_table {
 
             const ADDRESS_TYPE: Self = Self::AddressType;
             const ADDITIONAL_RESOURCE_TAGS: Self = Self::AdditionalResourceTags;
-            const BACKEND_IP_VERSION: Self = Self::BackendIpVersion;
             const BACKEND_LABEL: Self = Self::BackendLabel;
             const BACKEND_TYPE: Self = Self::BackendType;
             const DEFAULT_WEIGHT: Self = Self::DefaultWeight;
@@ -305,7 +304,6 @@ macro_rules! annotation_table {
             const MANAGE: Self = Self::Manage;
             const MODIFICATION_PROTECTION: Self = Self::ModificationProtection;
             const PRESERVE_LB_ON_DELETE: Self = Self::PreserveLbOnDelete;
-            const PROTOCOL_PORT: Self = Self::ProtocolPort;
             const REMOVE_UNSCHEDULED_BACKEND: Self = Self::RemoveUnscheduledBackend;
             const VGROUP_PORT: Self = Self::VgroupPort;
             const WEIGHT: Self = Self::Weight;

@@ -3,7 +3,7 @@
 use super::cloud::Observed;
 use std::collections::BTreeMap;
 
-use super::annotations::{AnnotationKey, AnnotationName, Applies, Entry, parse};
+use super::annotations::{AnnotationName, Applies, Entry, parse};
 use super::desired::{Desired, ProductModel};
 use super::management::ManagementLevel;
 use super::settings::ServiceSettings;
@@ -35,8 +35,6 @@ pub(crate) fn origins<M: ProductModel>(
     otherwise.push(configured(M::Name::BACKEND_TYPE, Some(backends.to_owned())));
     otherwise.push(configured(M::Name::MANAGE, Some(ManagementLevel::VALUES[0].to_owned())));
     let origin = |entry: &Entry<M::Name>| {
-        let (AnnotationKey::Suffix(setting) | AnnotationKey::CurrentSuffix(setting) | AnnotationKey::Whole(setting)) =
-            entry.key;
         let (value, source) = if annotations.is_stated(entry.name) {
             let key = annotations.key(entry.name);
             (service.annotations.get(&key)?.clone(), SettingSource::Annotation(key))
@@ -48,7 +46,13 @@ pub(crate) fn origins<M: ProductModel>(
         let counts = annotations.get(entry.name).unwrap_or(&value);
         let has = found.iter().find(|(name, has)| *name == entry.name && !has.eq_ignore_ascii_case(counts));
         let found = has.map(|(_, has)| has.clone());
-        (!value.is_empty()).then_some(SettingOrigin { setting, value, source, found, help: entry.help })
+        (!value.is_empty()).then_some(SettingOrigin {
+            setting: entry.key.short(),
+            value,
+            source,
+            found,
+            help: entry.help,
+        })
     };
     let is_setting = |entry: &&Entry<M::Name>| !matches!(entry.applies, Applies::Routing);
     M::Name::TABLE.iter().filter(is_setting).filter_map(origin).collect()

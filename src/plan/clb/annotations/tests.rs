@@ -5,7 +5,7 @@ use crate::plan::clb::model::ListenerField;
 use crate::plan::inputs::ServiceView;
 use crate::plan::loadbalancer::annotations::reference::tables;
 use crate::plan::loadbalancer::annotations::values::{MOST_USER_TAGS, ValueKind};
-use crate::plan::loadbalancer::annotations::{LEGACY_PREFIX, PREFIX, parse, raw};
+use crate::plan::loadbalancer::annotations::{AnnotationKey, LEGACY_PREFIX, PREFIX, parse, raw};
 use crate::plan::loadbalancer::problem::ServiceProblem;
 
 fn service(list: &[(&str, &str)]) -> ServiceView {

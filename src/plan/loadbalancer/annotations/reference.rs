@@ -3,24 +3,15 @@
 use std::fmt::Write as _;
 
 use super::values::allowed;
-use super::{AnnotationKey, AnnotationName, Applies, Entry, LEGACY_PREFIX, PREFIX, WhenEffective};
+use super::{AnnotationName, Applies, Entry, LEGACY_PREFIX, PREFIX, WhenEffective};
 use crate::plan::loadbalancer::spec_fields::{FieldUse, SPEC_FIELDS};
 
-const SECTIONS: [(Section, &str); 4] = [
-    (Section::Routing, "Which controller"),
-    (Section::Instance, "Load balancer"),
-    (Section::Listeners, "Listeners"),
-    (Section::Backends, "Backends"),
-];
-
-/// Sections of the page.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Section {
-    Routing,
-    Instance,
-    Listeners,
-    Backends,
-}
+/// Titles of the sections of the page.
+const SECTIONS: [&str; 4] = [ROUTING, INSTANCE, LISTENERS, BACKENDS];
+const ROUTING: &str = "Which controller";
+const INSTANCE: &str = "Load balancer";
+const LISTENERS: &str = "Listeners";
+const BACKENDS: &str = "Backends";
 
 /// What holds for the annotations of all products.
 pub fn introduction() -> String {
@@ -45,16 +36,16 @@ pub fn introduction() -> String {
 /// The tables of one product, below headings of this level.
 pub fn tables<N: AnnotationName>(heading: &str) -> String {
     let mut page = String::new();
-    for (section, title) in SECTIONS {
+    for title in SECTIONS {
         let _ = write!(
             page,
             "\n{heading} {title}\n\n| Key | Values | Default | For | When | What it does | A change | Removed | Source |\n|---|---|---|---|---|---|---|---|---|\n"
         );
-        for entry in N::TABLE.iter().filter(|entry| section_of(entry) == section) {
+        for entry in N::TABLE.iter().filter(|entry| section_of(entry) == title) {
             let _ = writeln!(
                 page,
                 "| `{}` | {} | {} | {} | {} | {} | {} | `{}` | {} |",
-                key(entry),
+                entry.key.short(),
                 // Of the only list that is too long for a cell, each word after the first shows its end.
                 allowed(entry.kind).replace(", `tls_cipher_policy", ", `"),
                 default(entry),
@@ -84,13 +75,13 @@ pub fn spec_fields() -> String {
     page
 }
 
-fn section_of<N: AnnotationName>(entry: &Entry<N>) -> Section {
+fn section_of<N: AnnotationName>(entry: &Entry<N>) -> &'static str {
     match entry.applies {
-        Applies::Routing => Section::Routing,
-        Applies::Instance => Section::Instance,
-        Applies::Field(_) if entry.scope == WhenEffective::Backend => Section::Backends,
-        Applies::Listeners | Applies::Field(_) => Section::Listeners,
-        Applies::Backends => Section::Backends,
+        Applies::Routing => ROUTING,
+        Applies::Instance => INSTANCE,
+        Applies::Field(_) if entry.scope == WhenEffective::Backend => BACKENDS,
+        Applies::Listeners | Applies::Field(_) => LISTENERS,
+        Applies::Backends => BACKENDS,
     }
 }
 
@@ -99,12 +90,6 @@ fn default<N: AnnotationName>(entry: &Entry<N>) -> String {
     let Some(file) = entry.file else { return entry.default.to_owned() };
     let since = if entry.holds_at_once { "at once" } else { "when made" };
     format!("{}{}`{file}`, {since}", entry.default, if entry.default.is_empty() { "" } else { ", or " })
-}
-
-fn key<N: AnnotationName>(entry: &Entry<N>) -> &'static str {
-    match entry.key {
-        AnnotationKey::Suffix(key) | AnnotationKey::CurrentSuffix(key) | AnnotationKey::Whole(key) => key,
-    }
 }
 
 /// Where the allowed values are defined.
