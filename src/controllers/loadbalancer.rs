@@ -50,7 +50,7 @@ use self::nlb::NlbProduct;
 use self::orphans::Vanished;
 pub use self::orphans::{nlb_orphans, orphans};
 use self::prepare::{Locks, Preparer};
-use self::product::{Facts, Product};
+use self::product::Product;
 use self::references::Resolver;
 #[cfg(test)]
 pub(in crate::controllers) use self::report::pause;
@@ -62,6 +62,8 @@ use crate::cluster::{Cluster, DirtyKeys, Watched};
 use crate::config::Config;
 use crate::fence::Fence;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
+use crate::plan::loadbalancer::desired::ProductModel;
+use crate::plan::loadbalancer::goal::Goal;
 use crate::plan::loadbalancer::ownership::LoadBalancerKind;
 use crate::plan::loadbalancer::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::loadbalancer::unready::UnreadyNodes;
@@ -279,7 +281,7 @@ impl Views {
     }
 
     /// Why backends of the Service are not removed, whatever it says.
-    fn withheld_backends(&self, service: &ServiceView, facts: &Facts<'_>) -> Option<&'static str> {
+    fn withheld_backends(&self, service: &ServiceView, goal: &Goal<impl ProductModel>) -> Option<&'static str> {
         let is_published = !service.ingress.is_empty();
         if is_published && self.nodes.store.is_empty() {
             Some(report::NO_NODES)
@@ -289,10 +291,10 @@ impl Views {
             || self.endpoints.store.get(&service.key).is_some_and(|endpoints| endpoints.unknown)
         {
             Some(report::UNDECODED)
-        } else if *facts.unready == UnreadyNodes::All {
+        } else if goal.desired().is_some_and(|desired| desired.unready == UnreadyNodes::All) {
             Some(report::BLACKOUT)
         } else {
-            facts.groups.values().any(|group| !group.withheld.is_empty()).then_some(report::UNREADY)
+            goal.groups().values().any(|group| !group.withheld.is_empty()).then_some(report::UNREADY)
         }
     }
 

@@ -148,7 +148,7 @@ async fn write_back<P: Product>(
             (!prepared.plan.steps.is_empty()).then(|| step(false, "publish the address of the load balancer"));
         return Ok(publishes.into_iter().collect());
     };
-    let elastic = match goal.facts().publishes_elastic {
+    let elastic = match goal.publishes_elastic() {
         true => preparer.product.elastic_addresses(id).await?,
         false => Vec::new(),
     };

@@ -152,7 +152,10 @@ impl<P: Product> Engine<P> {
         self.take_over_restated(case).await?;
         let was_managed = P::KIND.is_managed(&case.service);
         let wanted = self.preparer.wanted(case).await?;
-        case.state.in_flight.applied.extend(wanted.goal.facts().applies.iter().cloned());
+        case.state
+            .in_flight
+            .applied
+            .extend(wanted.goal.desired().into_iter().flat_map(|desired| desired.applies.clone()));
         if !self.writer.add_finalizer(&mut case.service, &case.state.in_flight.applied).await? {
             return Ok(ReconcileResult::RequeueAfter(SECOND_SIGHTING));
         }
@@ -164,7 +167,7 @@ impl<P: Product> Engine<P> {
         let prepared = prepared?;
         case.state.in_flight.released = None;
         self.see_again_before_recreating(case, &prepared)?;
-        if let (false, Some(id)) = (prepared.plan.steps.is_empty(), prepared.goal.facts().named) {
+        if let (false, Some(id)) = (prepared.plan.steps.is_empty(), prepared.goal.named()) {
             // No mark leads to a user's load balancer once the Service names another one.
             self.name(case, id).await?;
         }

@@ -16,7 +16,7 @@ use crate::plan::location::CloudLocation;
 pub(super) fn details<P: Product>(case: &Case<P::Model>, prepared: &Prepared<P>) -> Previewed {
     let (goal, observed) = (&prepared.goal, &*prepared.sighting.observed);
     // Where a user's load balancer is named, nothing can be made from nothing.
-    let from_nothing = goal.facts().named.is_none().then(|| goal.diff(&Observed::default()));
+    let from_nothing = goal.named().is_none().then(|| goal.diff(&Observed::default()));
     let steps = from_nothing.iter().flat_map(|plan| &plan.steps);
     Previewed {
         lines: Vec::new(),

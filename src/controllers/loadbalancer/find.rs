@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::product::{Due, Facts, ListedBy, Product, Search};
+use super::product::{Due, ListedBy, Product, Search};
 use super::tolerance::{fails_alone, tolerate};
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
@@ -88,11 +88,11 @@ enum Remembered<M: CloudModel> {
 /// the search: what it leads to must carry the mark.
 pub(super) async fn find<P: Product>(
     product: &P,
-    facts: &Facts<'_>,
+    goal: &Goal<P::Model>,
     search: &Search<'_>,
 ) -> Result<Found<P::Model>, Fault> {
-    let owner = facts.owner;
-    if let Some(id) = facts.named {
+    let owner = goal.owner();
+    if let Some(id) = goal.named() {
         return match product.read(owner, id, None).await {
             Ok(observed) => Ok(Found::LoadBalancer(observed)),
             Err(fault) if fault.kind == FaultKind::Gone => Ok(Found::Absent { proven: true }),
@@ -164,7 +164,7 @@ pub(super) async fn marked<P: Product>(product: &P, owner: &Owner) -> Result<Vec
 
 /// Whether what was observed is the load balancer that the goal is about.
 pub(super) fn is_about<P: Product>(goal: &Goal<P::Model>, observed: &Observed<P::Model>) -> bool {
-    observed.tagged().is_some_and(|instance| goal.facts().is_about(&instance))
+    observed.tagged().is_some_and(|instance| goal.is_about(&instance))
 }
 
 /// Load balancers that carry the id of this cluster.

@@ -61,7 +61,7 @@ pub(super) async fn named_by_marks<P: Product>(product: &P, settings: &ServiceSe
             read => read?,
         };
         let goal = Goal::<P::Model>::removal(&ServiceView::default(), settings);
-        found.extend(observed.other_owners(goal.facts().owner).into_keys().map(|service| Suspect {
+        found.extend(observed.other_owners(goal.owner()).into_keys().map(|service| Suspect {
             load_balancer: id.to_owned(),
             service,
             uid: String::new(),
@@ -123,8 +123,7 @@ async fn removal<P: Product>(
     settings: &ServiceSettings,
 ) -> Result<(Observed<P::Model>, Plan<P::Model>), Fault> {
     let goal = Goal::<P::Model>::removal(service, settings);
-    let facts = goal.facts();
-    let mut observed = product.read(facts.owner, facts.named.unwrap_or_default(), None).await?;
+    let mut observed = product.read(goal.owner(), goal.named().unwrap_or_default(), None).await?;
     let search = Search { label: "", made: Made::default(), due: None };
     let unread = product.complete(&goal, &mut observed, None, &search).await?.unread.pop();
     unread.map_or(Ok(()), Err)?;

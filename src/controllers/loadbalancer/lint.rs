@@ -96,14 +96,14 @@ fn allocate_node_ports(service: &mut ServiceView) {
 fn of<P: Product>(written: &ServiceView, service: &ServiceView, settings: &ServiceSettings) -> Linted {
     let goal = Goal::<P::Model>::desire_alone(service, settings);
     let plan = goal.diff(&Observed::default());
-    let is_named = goal.facts().named.is_some();
+    let is_named = goal.named().is_some();
     let is_judged = |problem: &ServiceProblem| !is_named || problem.field != ID.full();
     Linted {
         kind: Some(P::KIND),
         // Whether the user's load balancer is there is for the cloud to say.
         settings: goal.origins(written, settings, &Observed::default()),
         errors: plan.problems.into_iter().filter(is_judged).collect(),
-        warnings: goal.facts().warnings.iter().chain(&plan.warnings).cloned().collect(),
+        warnings: goal.warnings().iter().chain(&plan.warnings).cloned().collect(),
         steps: match is_named {
             true => Vec::new(),
             false => plan.steps.iter().map(|step| format!("{}  # {}", step.operation, step.reason)).collect(),

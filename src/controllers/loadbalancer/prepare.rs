@@ -136,8 +136,7 @@ impl<P: Product> Preparer<P> {
                 Goal::<P::Model>::removal(&case.remembering(P::KIND.applied_key()), &case.settings)
             };
             let mut goal = removal(case);
-            let facts = goal.facts();
-            if facts.named.is_some() && self.has_own(case, facts.owner).await? {
+            if goal.named().is_some() && self.has_own(case, goal.owner()).await? {
                 // Without a label, nothing was made on the one that the annotation names.
                 case.unname();
                 goal = removal(case);
@@ -153,10 +152,11 @@ impl<P: Product> Preparer<P> {
             Ok(found) => found.desire::<P>(service, settings, &case.state),
             Err(_) => Goal::desire_alone(service, settings),
         };
-        case.problems = goal.facts().problems.iter().map(|scoped| scoped.problem.clone()).collect();
+        let problems = goal.desired().into_iter().flat_map(|desired| desired.problems.iter());
+        case.problems = problems.map(|scoped| scoped.problem.clone()).collect();
         let mut found = found?;
-        case.state.cached.unready = goal.facts().unready.clone();
-        self.resolver.add_lost_pods(service, goal.facts().unresolved, &mut found).await?;
+        case.state.cached.unready = goal.desired().map(|desired| desired.unready.clone()).unwrap_or_default();
+        self.resolver.add_lost_pods(service, goal.unresolved(), &mut found).await?;
         Ok(Wanted { goal, references: Some(found), depth })
     }
 
@@ -221,7 +221,7 @@ impl<P: Product> Preparer<P> {
         let mut lock = None;
         if plan.overrides {
             // Another Service can have overridden the listener since it was read.
-            lock = self.locks.lock(goal.facts().named).await;
+            lock = self.locks.lock(goal.named()).await;
             (sighting, plan) = self.read_whole(case, &mut goal).await?;
         }
         case.state.cached.edited &= !(sighting.is_thorough && sighting.unread.is_empty());
@@ -253,11 +253,11 @@ impl<P: Product> Preparer<P> {
             Err(_) => return Ok(false),
         };
         let is_refused = plan.steps.is_empty() && !plan.problems.is_empty();
-        if goal.facts().named.is_none() || is_refused {
+        if goal.named().is_none() || is_refused {
             return Ok(false);
         }
         let names_another = P::KIND.former(&case.service).is_some();
-        Ok(names_another || (was_managed && self.has_own(case, goal.facts().owner).await?))
+        Ok(names_another || (was_managed && self.has_own(case, goal.owner()).await?))
     }
 
     /// Whether a load balancer was made for the Service, which has no label yet.
@@ -270,8 +270,8 @@ impl<P: Product> Preparer<P> {
     /// Notes whose marks on a user's load balancer are of Services that no longer exist, and gives their names.
     async fn note_vanished(&self, goal: &mut Goal<P::Model>, observed: &Observed<P::Model>) -> Vec<String> {
         let (mut vanished, mut names) = (Vec::new(), Vec::new());
-        if goal.facts().named.is_some() {
-            for (key, owner) in observed.other_owners(goal.facts().owner) {
+        if goal.named().is_some() {
+            for (key, owner) in observed.other_owners(goal.owner()) {
                 if self.resolver.has_vanished(&key).await {
                     vanished.push(owner);
                     names.push(key.to_string());
@@ -292,7 +292,7 @@ impl<P: Product> Preparer<P> {
         };
         if plan.steps.iter().any(|step| !step.operation.adds().is_empty()) {
             let suspects = self.states.refused_servers();
-            let stocked = stocked(goal.facts().groups, &observed.groups);
+            let stocked = stocked(goal.groups(), &observed.groups);
             let budget = self.states.budget.left(&case.service.uid);
             case.state.cached.refusals.sort_out(&mut plan, &suspects, &stocked, budget);
         }
@@ -365,10 +365,10 @@ impl<P: Product> Preparer<P> {
     ) -> Result<Option<Seen<P>>, Halt> {
         let read_at = Instant::now();
         let all_known = || self.states.known().0;
-        let (facts, id) = (goal.facts(), known.observed.id().unwrap_or_default());
+        let id = known.observed.id().unwrap_or_default();
         let is_edited = depth == Depth::Edited;
         // The load balancer of a user is in no list by our tag.
-        let due = if facts.named.is_none() && !is_edited { case.due_with(&all_known) } else { None };
+        let due = if goal.named().is_none() && !is_edited { case.due_with(&all_known) } else { None };
         let search = case.search(P::KIND, due);
         let groups_alone = known.observed.groups_unfilled();
         let remembered = match depth {
@@ -377,7 +377,7 @@ impl<P: Product> Preparer<P> {
             _ => Some(&*known.observed),
         };
         let looked = async {
-            let mut observed = self.product.read(facts.owner, id, due).await?;
+            let mut observed = self.product.read(goal.owner(), id, due).await?;
             let mut completed = self.product.complete(goal, &mut observed, remembered, &search).await?;
             let lacks_list = is_edited && completed.shows_all_made.is_none();
             if lacks_list && (observed.names_unknown_group() || goal.diff(&observed).touches(Part::Groups)) {
@@ -436,7 +436,7 @@ impl<P: Product> Preparer<P> {
                 return Err(stale_list(parts).into());
             }
             case.state.in_flight.creations.read_whole(&Inventory::of(&observed), shows_all_made.unwrap_or(true));
-        } else if case.handling == Handling::Ensure && goal.facts().named.is_none() {
+        } else if case.handling == Handling::Ensure && goal.named().is_none() {
             self.product.place(goal, &self.views.nodes.store.all()).await?;
         }
         let plan = self.diff(case, goal, &observed);
@@ -451,16 +451,15 @@ impl<P: Product> Preparer<P> {
         due: Due<'_>,
     ) -> Result<(Observed<P::Model>, Presence), Halt> {
         let leaves = case.handling.removes();
-        let facts = goal.facts();
-        let is_named = facts.named.is_some();
+        let is_named = goal.named().is_some();
         // Where this process has kept the load balancer in sync, lists show what there is.
         if leaves && !is_named && due.is_some() && case.state.in_flight.creations.settles_in().is_none() {
-            let last = self.product.last_marked(facts.owner, due).await;
+            let last = self.product.last_marked(goal.owner(), due).await;
             if let Some(last) = last.filter(|last| last.id() == Some(P::KIND.label(&case.service))) {
                 return Ok((last, Presence::Last));
             }
         }
-        match find(&self.product, &facts, &case.search(P::KIND, due)).await {
+        match find(&self.product, goal, &case.search(P::KIND, due)).await {
             Ok(Found::LoadBalancer(observed)) => Ok((observed, Presence::Present)),
             Ok(Found::Unmarked { id, observed }) => {
                 // From a load balancer that is not ours, and that no annotation names any more, what carries our mark goes.

@@ -4,9 +4,7 @@
 //! executes one step. Everything else is the engine's: when a Service is reconciled, what is cached, in which order steps run,
 //! what the refusal of a step means for the others, what is written back, and which events users get.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -19,19 +17,16 @@ use crate::fence::Permit;
 use crate::plan::digest;
 use crate::plan::inputs::NodeView;
 use crate::plan::loadbalancer::applied::{self, Applied};
-use crate::plan::loadbalancer::cloud::{Answer, CloudModel, Observed};
-use crate::plan::loadbalancer::desired::{Desired, ProductModel};
+use crate::plan::loadbalancer::cloud::{Answer, Observed};
+use crate::plan::loadbalancer::desired::ProductModel;
 use crate::plan::loadbalancer::goal::Goal;
 use crate::plan::loadbalancer::group_diff::GroupModel;
-use crate::plan::loadbalancer::handling::Departure;
-use crate::plan::loadbalancer::model::{DesiredGroup, ObservedGroup};
+use crate::plan::loadbalancer::model::ObservedGroup;
 use crate::plan::loadbalancer::operation::Operation;
 use crate::plan::loadbalancer::orphans::TaggedInstance;
 use crate::plan::loadbalancer::ownership::{LoadBalancerKind, Owner};
-use crate::plan::loadbalancer::problem::{ScopedProblems, ServiceProblem};
 use crate::plan::loadbalancer::settings::ServiceOptions;
 use crate::plan::loadbalancer::steps::Plan;
-use crate::plan::loadbalancer::unready::UnreadyNodes;
 
 /// One load balancer product. Functions without `self` are pure.
 pub(crate) trait Product: Debug + Send + Sync + 'static {
@@ -127,109 +122,26 @@ pub(crate) enum ListedBy<'a> {
     Name(&'a str),
 }
 
-/// What the engine needs to know of a goal.
-#[derive(Clone, Debug)]
-pub(crate) struct Facts<'a> {
-    /// Whose load balancer it is.
-    pub(crate) owner: &'a Owner,
-    /// The user's load balancer that the Service names.
-    pub(crate) named: Option<&'a str>,
-    /// Whether a load balancer of ours is kept when the Service is deleted.
-    pub(crate) is_kept: bool,
-    /// Server groups.
-    pub(crate) groups: &'a BTreeMap<String, DesiredGroup>,
-    /// What is wrong with the Service, whatever the cloud shows.
-    pub(crate) problems: &'a ScopedProblems,
-    /// Settings of the Service without an effect.
-    pub(crate) warnings: &'a [ServiceProblem],
-    /// Ports without a single backend.
-    pub(crate) empty_ports: Vec<String>,
-    /// Nodes that may serve and are not ready.
-    pub(crate) unready: &'a UnreadyNodes,
-    /// Addresses of pods inside the VPC for which no network interface was found.
-    pub(crate) unresolved: &'a BTreeSet<IpAddr>,
-    /// Addresses of pods outside the VPC, left out.
-    pub(crate) outside: &'a BTreeSet<IpAddr>,
-    /// Whether elastic addresses are published.
-    pub(crate) publishes_elastic: bool,
-    /// What must be remembered of it, see [`crate::plan::loadbalancer::applied`].
-    pub(crate) applies: &'a Applied,
-}
-
 impl<M: ProductModel> Goal<M> {
-    /// What the engine needs to know of it.
-    pub(crate) fn facts(&self) -> Facts<'_> {
-        match self {
-            Self::Ensure(desired) => Facts::wanting(desired),
-            Self::Remove(removal) => Facts::leaving(&removal.owner, &removal.departure),
-        }
-    }
-}
-
-impl<'a> Facts<'a> {
-    /// Of a goal without server groups.
-    fn of(owner: &'a Owner, named: Option<&'a str>) -> Self {
-        static NO_GROUPS: BTreeMap<String, DesiredGroup> = BTreeMap::new();
-        static NO_ADDRESSES: BTreeSet<IpAddr> = BTreeSet::new();
-        static NOTHING: Applied = Applied::new();
-        static NO_PROBLEMS: ScopedProblems = ScopedProblems::NONE;
-        Self {
-            owner,
-            named,
-            is_kept: false,
-            groups: &NO_GROUPS,
-            problems: &NO_PROBLEMS,
-            warnings: &[],
-            empty_ports: Vec::new(),
-            unready: UnreadyNodes::NONE,
-            unresolved: &NO_ADDRESSES,
-            outside: &NO_ADDRESSES,
-            publishes_elastic: false,
-            applies: &NOTHING,
-        }
-    }
-
-    /// Of a Service that wants a load balancer.
-    fn wanting<M: ProductModel>(desired: &'a Desired<M>) -> Self {
-        Self {
-            groups: &desired.groups,
-            problems: &desired.problems,
-            warnings: &desired.warnings,
-            empty_ports: desired.empty_ports.iter().map(ToString::to_string).collect(),
-            unready: &desired.unready,
-            unresolved: &desired.unresolved,
-            outside: &desired.outside,
-            publishes_elastic: M::publishes_elastic(desired),
-            applies: &desired.applies,
-            ..Self::of(&desired.owner, desired.reuse.as_deref())
-        }
-    }
-
-    /// Of a Service that is deleted or no longer managed.
-    fn leaving(owner: &'a Owner, departure: &'a Departure) -> Self {
-        let is_kept = departure.preserve && departure.reuse.is_none();
-        Self { is_kept, ..Self::of(owner, departure.reuse.as_deref()) }
-    }
-
     /// What was `applied` and is there still: what is asked for, what keeps ranges, and server groups of users that hold
     /// backends of ours.
-    pub(crate) fn still_applied(&self, applied: &Applied, observed: &Observed<impl CloudModel>) -> Applied {
+    pub(crate) fn still_applied(&self, applied: &Applied, observed: &Observed<M>) -> Applied {
         let is_ours = |group: &ObservedGroup| {
             let mut members = group.members().iter();
-            group.backends.is_none() || members.any(|backend| self.owner.owns_backend(&backend.description))
+            group.backends.is_none() || members.any(|backend| self.owner().owns_backend(&backend.description))
         };
         let held = applied.iter().filter(|item| match item.as_str() {
-            applied::SOURCE_RANGES => observed.may_keep_ranges(self.owner),
+            applied::SOURCE_RANGES => observed.may_keep_ranges(self.owner()),
             item => observed.groups.get(item).is_some_and(is_ours),
         });
-        held.chain(self.applies).cloned().collect()
+        held.chain(self.desired().into_iter().flat_map(|desired| &desired.applies)).cloned().collect()
     }
 
     /// Whether it is the load balancer that the goal is about.
     pub(crate) fn is_about(&self, instance: &TaggedInstance<'_>) -> bool {
-        match self.named {
+        match self.named() {
             Some(id) => instance.id == id,
-            None => self.owner.owns_load_balancer(instance.name, instance.tags),
+            None => self.owner().owns_load_balancer(instance.name, instance.tags),
         }
     }
 }

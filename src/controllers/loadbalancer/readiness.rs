@@ -6,13 +6,14 @@ use litemap::LiteMap;
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::product::Facts;
 use super::references::References;
 use super::status::ServiceWriter;
 use crate::cluster::{Patch, PatchFormat, WriteFault};
 use crate::fence::WRITE_TIME;
 use crate::plan::inputs::{ObjectKey, ObjectKind, ServiceView};
+use crate::plan::loadbalancer::desired::ProductModel;
 use crate::plan::loadbalancer::gates::{self, GateCondition, Registration};
+use crate::plan::loadbalancer::goal::Goal;
 use crate::plan::loadbalancer::model::ObservedGroup;
 
 /// Shortest time between looks at pods whose containers are not ready yet: nothing else tells when they are.
@@ -28,17 +29,17 @@ pub(super) fn look_again(waiting_pods: usize) -> Option<Duration> {
 
 /// What the load balancer knows of the backends; `complete` if traffic reaches all of them.
 pub(super) fn registration<'a>(
-    facts: &Facts<'a>,
+    goal: &'a Goal<impl ProductModel>,
     observed: &'a LiteMap<String, ObservedGroup>,
     references: &'a References,
     complete: bool,
 ) -> Registration<'a> {
     Registration {
-        owner: facts.owner,
-        desired: facts.groups,
+        owner: goal.owner(),
+        desired: goal.groups(),
         observed,
-        unresolved: facts.unresolved,
-        outside: facts.outside,
+        unresolved: goal.unresolved(),
+        outside: goal.outside(),
         attached: &references.attached,
         complete,
     }

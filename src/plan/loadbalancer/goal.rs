@@ -14,8 +14,10 @@ use super::desired::{Desired, ProductModel, Removal};
 use super::group_diff::{self, GroupModel};
 use super::handling::Departure;
 use super::listener_diff::port_statuses;
+use super::model::DesiredGroup;
 use super::origins::origins;
 use super::ownership::{LABEL_SECURITY_GROUP, Owner};
+use super::problem::ServiceProblem;
 use super::settings::ServiceSettings;
 use super::steps::Plan;
 use super::unready::UnreadyNodes;
@@ -89,6 +91,44 @@ impl<M: ProductModel> Goal<M> {
             Self::Ensure(desired) => Some(desired),
             Self::Remove(_) => None,
         }
+    }
+
+    /// The user's load balancer that the Service names.
+    pub fn named(&self) -> Option<&str> {
+        match self {
+            Self::Ensure(desired) => desired.reuse.as_deref(),
+            Self::Remove(removal) => removal.departure.reuse.as_deref(),
+        }
+    }
+
+    /// Whether a load balancer of ours is kept when the Service is deleted.
+    pub fn is_kept(&self) -> bool {
+        matches!(self, Self::Remove(removal) if removal.departure.preserve && removal.departure.reuse.is_none())
+    }
+
+    /// Server groups.
+    pub fn groups(&self) -> &BTreeMap<String, DesiredGroup> {
+        self.desired().map_or(const { &BTreeMap::new() }, |desired| &desired.groups)
+    }
+
+    /// Addresses of pods inside the VPC for which no network interface was found.
+    pub fn unresolved(&self) -> &BTreeSet<IpAddr> {
+        self.desired().map_or(const { &BTreeSet::new() }, |desired| &desired.unresolved)
+    }
+
+    /// Addresses of pods outside the VPC, left out.
+    pub fn outside(&self) -> &BTreeSet<IpAddr> {
+        self.desired().map_or(const { &BTreeSet::new() }, |desired| &desired.outside)
+    }
+
+    /// Settings of the Service without an effect.
+    pub fn warnings(&self) -> &[ServiceProblem] {
+        self.desired().map_or(&[], |desired| &desired.warnings)
+    }
+
+    /// Whether elastic addresses are published.
+    pub fn publishes_elastic(&self) -> bool {
+        self.desired().is_some_and(M::publishes_elastic)
     }
 
     /// The same, to complete it.

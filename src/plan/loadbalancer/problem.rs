@@ -149,9 +149,6 @@ impl FromIterator<ScopedProblem> for ScopedProblems {
 }
 
 impl ScopedProblems {
-    /// Nothing is wrong.
-    pub const NONE: Self = Self(Vec::new());
-
     /// Adds a problem about the load balancer.
     pub fn load_balancer(&mut self, problem: ServiceProblem) {
         self.add(problem, ProblemScope { load_balancer: true, ..ProblemScope::default() });

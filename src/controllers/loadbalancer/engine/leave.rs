@@ -21,8 +21,7 @@ impl<P: Product> Engine<P> {
         if let Some(wait) = self.see_again_before_releasing(case, &prepared) {
             return Ok(ReconcileResult::RequeueAfter(wait));
         }
-        let facts = prepared.goal.facts();
-        let is_deleted = facts.named.is_none() && !facts.is_kept && !case.service.deleting;
+        let is_deleted = prepared.goal.named().is_none() && !prepared.goal.is_kept() && !case.service.deleting;
         if let Some(id) = prepared.sighting.observed.id().filter(|_| is_deleted) {
             // The Service can ask for a load balancer again before the finalizer is removed. A process that starts meanwhile does
             // not ask for this one again.
@@ -34,9 +33,9 @@ impl<P: Product> Engine<P> {
             return Err(halt);
         }
         let Outcome { prepared, execution, .. } = outcome;
-        let facts = prepared.goal.facts();
+        let goal = &prepared.goal;
         if let Some(wait) =
-            case.state.in_flight.creations.settles_in().filter(|wait| facts.named.is_some() && !wait.is_zero())
+            case.state.in_flight.creations.settles_in().filter(|wait| goal.named().is_some() && !wait.is_zero())
         {
             // A recent creation may still appear on a load balancer that stays.
             return Err(Halt::unsettled(wait));
@@ -45,8 +44,8 @@ impl<P: Product> Engine<P> {
         self.writer.remove_condition(case).await?;
         self.writer.release(&case.service, case.handling).await?;
         case.state.release();
-        self.product().forget(facts.owner).await;
-        if let Some(id) = prepared.sighting.observed.id().filter(|_| facts.is_kept) {
+        self.product().forget(goal.owner()).await;
+        if let Some(id) = prepared.sighting.observed.id().filter(|_| goal.is_kept()) {
             self.reporter.preserved(&case.service, id);
         }
         // Jobs that deleted things have ended.

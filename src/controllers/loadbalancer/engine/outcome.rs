@@ -123,7 +123,7 @@ impl<P: Product> Engine<P> {
         execution.failures.refused.extend(unread.into_iter().map(read));
         let again = case.state.cached.refusals.note(std::mem::take(&mut execution.refused_backends));
         self.preparer.states.budget.spend(&case.service.uid, again);
-        let (groups, observed) = (prepared.goal.facts().groups, &prepared.sighting.observed);
+        let (groups, observed) = (prepared.goal.groups(), &prepared.sighting.observed);
         // Backends of a pending job are not in the group yet.
         execution.failures.look_again = P::Model::look_again(observed);
         let is_under_way = execution.failures.look_again.is_some();
@@ -147,7 +147,7 @@ impl<P: Product> Engine<P> {
         steps: Vec<Step<P::Model>>,
     ) -> Execution<P::Model> {
         let lock = match prepared.lock.take() {
-            None => self.preparer.locks.lock(prepared.goal.facts().named).await,
+            None => self.preparer.locks.lock(prepared.goal.named()).await,
             lock => lock,
         };
         case.state.in_flight.changed_at = Some(Instant::now());
@@ -164,7 +164,7 @@ impl<P: Product> Engine<P> {
                 namespace: digest::number(&case.service.key.namespace),
                 ..Priority::default()
             },
-            stocked: stocked(prepared.goal.facts().groups, &sighting.observed.groups),
+            stocked: stocked(prepared.goal.groups(), &sighting.observed.groups),
             most_refused: if is_new { 1 } else { REFUSED_IN_A_RUN },
             serve_others: &|backends| self.preparer.states.members_among(backends),
         };

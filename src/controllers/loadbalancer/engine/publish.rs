@@ -64,14 +64,16 @@ impl<P: Product> Engine<P> {
         {
             self.reporter.repaired(&case.service, id, &execution.done);
         }
-        let facts = prepared.goal.facts();
-        let withheld = self.preparer.views.withheld_backends(&case.service, &facts);
+        let goal = &prepared.goal;
+        let withheld = self.preparer.views.withheld_backends(&case.service, goal);
         let withheld = withheld.filter(|_| prepared.plan.withholds_backends);
         self.withhold(case, BACKENDS_WITHHELD, withheld);
         let unlisted = unlisted(&prepared.sighting.observed.unlisted);
         self.withhold(case, GROUPS_WITHHELD, unlisted.as_deref());
         let (nodes, settings): (Vec<_>, Vec<_>) =
-            facts.warnings.iter().chain(&prepared.plan.warnings).partition(|warning| warning.is_about_nodes());
+            goal.warnings().iter().chain(&prepared.plan.warnings).partition(|warning| warning.is_about_nodes());
+        let empty_ports = goal.desired().into_iter().flat_map(|desired| &desired.empty_ports);
+        let empty_ports: Vec<String> = empty_ports.map(ToString::to_string).collect();
         let notes = Notes {
             remarks: &execution.remarks,
             lines: settings
@@ -80,8 +82,8 @@ impl<P: Product> Engine<P> {
                 .chain(prepared.plan.notes.iter().cloned())
                 .chain(nodes.iter().map(ToString::to_string))
                 .collect(),
-            empty_ports: &facts.empty_ports,
-            outside: facts.outside,
+            empty_ports: &empty_ports,
+            outside: goal.outside(),
             withholds: withheld.is_some(),
         };
         self.reporter.notes(&case.service, &notes, &mut case.state.told.notes);
@@ -92,17 +94,17 @@ impl<P: Product> Engine<P> {
         let Some(references) = &outcome.prepared.references else { return Ok(()) };
         // A pending job can fail.
         let Some(groups) = P::Model::settled_groups(&outcome.prepared.sighting.observed) else { return Ok(()) };
-        let facts = outcome.prepared.goal.facts();
-        let registration = readiness::registration(&facts, &groups, references, outcome.is_complete());
+        let goal = &outcome.prepared.goal;
+        let registration = readiness::registration(goal, &groups, references, outcome.is_complete());
         let written = readiness::write(&self.writer, &case.service, references, registration).await;
         written.map_err(|fault| FailedWrite::gates(fault).into())
     }
 
     /// Publishes a load balancer that serves already, although backends keep changing: a Service may have no quiet moment.
     async fn publish_first(&self, case: &mut Case<P::Model>, outcome: &Outcome<P>) -> Result<(), Halt> {
-        let (observed, facts) = (&*outcome.prepared.sighting.observed, outcome.prepared.goal.facts());
+        let (observed, owner) = (&*outcome.prepared.sighting.observed, outcome.prepared.goal.owner());
         let is_first = case.service.ingress.is_empty() && outcome.waits.is_none() && !P::KIND.takes_over(&case.service);
-        let serves = P::Model::settled_groups(observed).is_some() && observed.has_running_listener(facts.owner);
+        let serves = P::Model::settled_groups(observed).is_some() && observed.has_running_listener(owner);
         match observed.id() {
             Some(id) if is_first && serves => self.publish_as(case, outcome, id, false).await.map(drop),
             _ => Ok(()),
@@ -111,8 +113,7 @@ impl<P: Product> Engine<P> {
 
     /// Remembers only what is still applied.
     async fn forget_applied(&self, case: &mut Case<P::Model>, prepared: &Prepared<P>) -> Result<(), Halt> {
-        let facts = prepared.goal.facts();
-        let applied = facts.still_applied(&case.state.in_flight.applied, &*prepared.sighting.observed);
+        let applied = prepared.goal.still_applied(&case.state.in_flight.applied, &*prepared.sighting.observed);
         self.writer.set_applied(&case.service, &case.state.in_flight.applied, &applied).await?;
         case.state.in_flight.applied = applied;
         Ok(())
@@ -178,13 +179,13 @@ impl<P: Product> Engine<P> {
             return true;
         }
         let Outcome { prepared, execution, .. } = outcome;
-        let (service, observed, facts) = (&case.service, &*prepared.sighting.observed, prepared.goal.facts());
+        let (service, observed, goal) = (&case.service, &*prepared.sighting.observed, &prepared.goal);
         // The status of a published address also says which ports are served; an elastic address can change.
-        let published = WriteBack::of::<P>(&self.writer.cluster, service, (&prepared.goal, observed), &[]);
-        let is_current = service.ingress == published.ingress || facts.publishes_elastic;
+        let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &[]);
+        let is_current = service.ingress == published.ingress || goal.publishes_elastic();
         // What one port lacks keeps no other from its clients.
         let has_address = !service.ingress.is_empty();
-        let is_due = (has_address && is_current) || observed.has_running_listener(facts.owner);
+        let is_due = (has_address && is_current) || observed.has_running_listener(goal.owner());
         let other_serves = has_address && takes_over;
         execution.failures.stopped.is_none() && is_due && !other_serves
     }
@@ -203,12 +204,12 @@ impl<P: Product> Engine<P> {
         let takes_over = P::KIND.takes_over(service);
         let is_look_due =
             case.state.told.unanswered || sighting.is_thorough || service.ingress.is_empty() || takes_over;
-        let elastic = match goal.facts().publishes_elastic {
+        let elastic = match goal.publishes_elastic() {
             true if !is_look_due => return Ok(false),
             true => self.preparer.product.elastic_addresses(id).await.map_err(Halt::elastic_unknown)?,
             false => Vec::new(),
         };
-        if goal.facts().publishes_elastic && elastic.is_empty() {
+        if goal.publishes_elastic() && elastic.is_empty() {
             self.reporter.no_elastic_address(service, id);
         }
         let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, &*sighting.observed), &elastic);
@@ -221,15 +222,15 @@ impl<P: Product> Engine<P> {
 
     /// When the Service is reconciled again although nothing changes.
     pub(super) fn next_look(&self, case: &Case<P::Model>, outcome: &Outcome<P>) -> Result<ReconcileResult, Halt> {
-        let facts = outcome.prepared.goal.facts();
-        if !facts.unresolved.is_empty() {
-            return Err(Halt::Unresolved(facts.unresolved.clone()));
+        let goal = &outcome.prepared.goal;
+        if !goal.unresolved().is_empty() {
+            return Err(Halt::Unresolved(goal.unresolved().clone()));
         }
         let waiting_pods = outcome.prepared.references.as_ref().map_or(0, |references| references.waiting_pods);
         let drift = self.preparer.drift.until_next(&case.settings.service);
         let refused = case.state.cached.refusals.again_in(self.preparer.states.budget.pause(&case.service.uid));
         let again = if outcome.execution.put_off { Some(Duration::from_secs(1)) } else { refused };
-        let outside = (!facts.outside.is_empty()).then_some(OUTSIDE_AGAIN);
+        let outside = (!goal.outside().is_empty()).then_some(OUTSIDE_AGAIN);
         let soonest = [
             drift,
             outside,

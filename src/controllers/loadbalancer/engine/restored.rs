@@ -24,7 +24,7 @@ impl<P: Product> Engine<P> {
     async fn uid_before(&self, case: &Case<P::Model>, id: &str) -> Result<Option<String>, Halt> {
         let observed = read_marks(self.product(), id, &case.settings).await?;
         let goal = Goal::<P::Model>::removal(&case.service, &case.settings);
-        let owner = goal.facts().owner;
+        let owner = goal.owner();
         let Some(mark) = observed.tagged().and_then(|instance| instance.tags.get(MARK_TAG)) else { return Ok(None) };
         let is_of_cluster = observed.tagged().is_some_and(|instance| {
             let uid = instance.tags.get(CLUSTER_UID_TAG);

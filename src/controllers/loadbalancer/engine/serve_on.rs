@@ -69,7 +69,7 @@ impl<P: Product> Engine<P> {
         let prepared = self.preparer.prepare(case, wanted).await?;
         let is_of_other = prepared.sighting.observed.tagged().is_some_and(|instance| {
             // The label can be a copy of another Service's.
-            prepared.goal.facts().owner.is_of_other_service(instance.tags)
+            prepared.goal.owner().is_of_other_service(instance.tags)
         });
         if prepared.sighting.presence != Presence::Present || is_of_other {
             return Ok(ReconcileResult::Done);

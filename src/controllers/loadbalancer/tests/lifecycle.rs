@@ -149,7 +149,7 @@ impl Side {
         let clb = ClbProduct::new(cloud, Arc::new(CloudLocation::default()));
         let search = Search { label: &self.label, made: Made::default(), due: None };
         let leaves = matches!(goal, Goal::Remove(_));
-        let mut observed = match find(&clb, &goal.facts(), &search).await.unwrap() {
+        let mut observed = match find(&clb, goal, &search).await.unwrap() {
             Found::LoadBalancer(observed) => observed,
             // Kept for the user, as an earlier try left it.
             Found::Unmarked { .. } if leaves => return (clb, Observed::default()),
