@@ -13,6 +13,8 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Display;
 
+use litemap::LiteMap;
+
 use super::actions::{Action, ReadAction, WriteAction};
 use super::answer::{Decoder, Fields, Mismatch};
 use super::client::SigningClient;
@@ -20,7 +22,6 @@ use super::fault::{Fault, FaultKind};
 use super::rpc::RpcAnswer;
 use super::signing::Params;
 use crate::fence::Permit;
-use crate::plan::loadbalancer::api_fields::{ApiField, FieldTable};
 
 /// More pages than any account has; a list that does not end is not a list.
 const MOST_PAGES: usize = 1000;
@@ -71,7 +72,7 @@ impl<'a> Request<'a> {
     }
 
     /// Adds attributes, by the names that they display.
-    pub(super) fn fields<F: ApiField + Display>(self, fields: &FieldTable<F>) -> Self {
+    pub(super) fn fields<F: Display>(self, fields: &LiteMap<F, String>) -> Self {
         fields.iter().fold(self, |request, (field, value)| request.with(field.to_string(), value))
     }
 

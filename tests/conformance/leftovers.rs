@@ -179,7 +179,7 @@ async fn delete(run: &Run, leftover: &Leftover) -> Result<(), Fault> {
         Kind::NetworkLoadBalancer => match cloud.nlb.delete_instance(permit, id).await {
             // Killed while it was protected.
             Err(fault) if fault.kind == FaultKind::Rejected => {
-                let unprotected = [(nlb::InstanceField::DeleteProtection, "false".to_owned())].into();
+                let unprotected = [(nlb::InstanceField::DeleteProtection, "false".to_owned())].into_iter().collect();
                 cloud.nlb.set_instance(permit, id, &unprotected).await?;
                 cloud.nlb.delete_instance(permit, id).await.map(drop)
             }
@@ -187,7 +187,7 @@ async fn delete(run: &Run, leftover: &Leftover) -> Result<(), Fault> {
         },
         Kind::LoadBalancer => match cloud.clb.delete_instance(permit, id).await {
             Err(fault) if fault.kind == FaultKind::Rejected => {
-                let unprotected = [(clb::InstanceField::DeleteProtection, "off".to_owned())].into();
+                let unprotected = [(clb::InstanceField::DeleteProtection, "off".to_owned())].into_iter().collect();
                 cloud.clb.set_instance(permit, id, &unprotected).await?;
                 cloud.clb.delete_instance(permit, id).await
             }

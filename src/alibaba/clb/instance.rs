@@ -193,9 +193,14 @@ fn instance(body: Fields<'_>) -> Result<ObservedInstance, Mismatch> {
             _ => text,
         })
     };
+    // They come in their order: each is appended.
+    let mut fields = InstanceFields::with_capacity(InstanceField::ALL.len());
+    for field in InstanceField::ALL {
+        drop(fields.try_append(*field, value(*field)?));
+    }
     Ok(ObservedInstance {
         id: body.text("LoadBalancerId")?,
-        fields: InstanceFields::all(value)?,
+        fields,
         vpc_id: body.text("VpcId")?,
         vswitch_id: body.text("VSwitchId")?,
         pending_charge: match body.text("HasReservedInfo")?.as_str() {

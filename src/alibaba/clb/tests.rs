@@ -100,7 +100,7 @@ async fn a_new_instance_gets_its_token_tags_and_nothing_that_was_left_out() {
         Reply::ok(json!({"RequestId": "R"})),
     ]);
     let wanted = CreateInstance {
-        fields: InstanceFields::from([
+        fields: InstanceFields::from_iter([
             (InstanceField::Name, "a1".into()),
             (InstanceField::AddressType, "intranet".into()),
             (InstanceField::ChargeType, "PayBySpec".into()),
@@ -143,7 +143,7 @@ async fn everything_that_is_asked_of_a_new_instance_is_sent() {
     let (cloud, script) = cloud([Reply::ok(json!({"LoadBalancerId": "lb-1", "Address": "47.98.0.9"}))]);
     let text = |text: &str| Some(text.to_owned());
     let wanted = CreateInstance {
-        fields: InstanceFields::from([
+        fields: InstanceFields::from_iter([
             (InstanceField::IpVersion, "ipv6".into()),
             (InstanceField::Address, "10.0.0.9".into()),
             (InstanceField::InternetChargeType, "paybybandwidth".into()),

@@ -123,11 +123,11 @@ impl Nlb {
     /// # Errors
     /// As any write.
     pub async fn set_instance(&self, permit: &Permit, id: &str, fields: &InstanceFields) -> Result<Answer, Fault> {
-        let Some(action) = fields.iter().find_map(|(field, value)| setter(field, value)) else {
+        let Some(action) = fields.iter().find_map(|(field, value)| setter(*field, value)) else {
             return Ok(Answer::default());
         };
         let mut request = self.change(permit, action, id);
-        for (field, value) in fields.iter() {
+        for (field, value) in fields {
             request = match field {
                 // The action says it.
                 InstanceField::Ipv6AddressType => request,
@@ -290,9 +290,14 @@ fn instance(body: Fields<'_>) -> Result<ObservedInstance, Mismatch> {
             _ => object.text(name),
         }
     };
+    // They come in their order: each is appended.
+    let mut fields = InstanceFields::with_capacity(InstanceField::ALL.len());
+    for field in InstanceField::ALL {
+        drop(fields.try_append(*field, value(*field)?));
+    }
     Ok(ObservedInstance {
         id,
-        fields: InstanceFields::all(value)?,
+        fields,
         dns_name: body.text("DNSName")?,
         status: body.text("LoadBalancerStatus")?,
         vpc_id: body.text("VpcId")?,

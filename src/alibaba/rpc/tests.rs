@@ -1,4 +1,5 @@
 use jiff::ToSpan;
+use litemap::LiteMap;
 use serde_json::json;
 
 use super::*;
@@ -54,7 +55,7 @@ async fn a_write_without_an_answer_has_an_unknown_fate_and_a_read_can_be_repeate
         assert_eq!(
             cloud
                 .clb
-                .set_instance(&permit(), "lb-1", &[(InstanceField::Spec, "s".to_owned())].into())
+                .set_instance(&permit(), "lb-1", &LiteMap::from_iter([(InstanceField::Spec, "s".to_owned())]))
                 .await
                 .unwrap_err()
                 .kind,
@@ -126,7 +127,11 @@ async fn a_throttled_call_is_retried_after_a_backoff_and_other_actions_go_on() {
     assert_eq!(fault.retry_after, Some(Duration::from_secs(7)), "the answer's own word counts");
     let fault = cloud.clb.set_instance(&permit_for(Duration::from_secs(5)), "lb-1", &renamed()).await.unwrap_err();
     assert!(fault.held_back() && fault.message.contains("the cloud throttles"), "{fault}");
-    cloud.clb.set_instance(&permit(), "lb-1", &[(InstanceField::Spec, "s".to_owned())].into()).await.unwrap();
+    cloud
+        .clb
+        .set_instance(&permit(), "lb-1", &LiteMap::from_iter([(InstanceField::Spec, "s".to_owned())]))
+        .await
+        .unwrap();
     assert_eq!(script.actions()[3..], ["SetLoadBalancerName", "ModifyLoadBalancerInstanceSpec"]);
     tokio::time::advance(Duration::from_secs(7)).await;
     cloud.clb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
@@ -181,7 +186,7 @@ async fn a_page_from_a_gateway_keeps_its_status_and_beginning_and_proves_nothing
     assert_eq!(
         cloud
             .clb
-            .set_instance(&permit(), "lb-1", &[(InstanceField::Spec, "s".to_owned())].into())
+            .set_instance(&permit(), "lb-1", &LiteMap::from_iter([(InstanceField::Spec, "s".to_owned())]))
             .await
             .unwrap_err()
             .kind,

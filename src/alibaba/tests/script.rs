@@ -211,7 +211,7 @@ pub(in crate::alibaba) fn permit() -> Permit {
 
 /// What a call changes that renames a classic load balancer.
 pub(in crate::alibaba) fn renamed() -> InstanceFields {
-    [(InstanceField::Name, "n".to_owned())].into()
+    InstanceFields::from_iter([(InstanceField::Name, "n".to_owned())])
 }
 
 /// A permit that ends after this time.

@@ -145,7 +145,7 @@ async fn routes(cloud: &CloudClient) {
 async fn load_balancer(cloud: &CloudClient) -> String {
     let (clb, permit) = (&cloud.clb, permit());
     let wanted = CreateInstance {
-        fields: InstanceFields::from([
+        fields: InstanceFields::from_iter([
             (InstanceField::Name, "first".into()),
             (InstanceField::AddressType, "internet".into()),
             (InstanceField::ChargeType, "PayBySpec".into()),
@@ -160,7 +160,9 @@ async fn load_balancer(cloud: &CloudClient) -> String {
     assert_eq!(made.id, again.id, "the same token makes the same instance");
     let id = made.id.unwrap();
     assert_eq!(clb.find_by_tag("owner", "me").await.unwrap()[0].id, id);
-    let set = async |fields: InstanceFields| clb.set_instance(&permit, &id, &fields).await.unwrap();
+    let set = async |fields: Vec<(InstanceField, String)>| {
+        clb.set_instance(&permit, &id, &InstanceFields::from_iter(fields)).await.unwrap();
+    };
     set([(InstanceField::Name, "second".into())].into()).await;
     assert_eq!(clb.find_by_name("second").await.unwrap()[0].id, id);
     assert!(clb.find_by_name("first").await.unwrap().is_empty());
@@ -271,14 +273,13 @@ async fn network_load_balancer(cloud: &CloudClient) -> String {
         ..ZoneMapping::default()
     };
     let wanted = CreateNlbInstance {
-        fields: [
+        fields: NlbInstanceFields::from_iter([
             (NlbInstanceField::Name, "network".into()),
             (NlbInstanceField::AddressType, "Internet".into()),
             (NlbInstanceField::IpVersion, "DualStack".into()),
             (NlbInstanceField::DeleteProtection, "true".into()),
             (NlbInstanceField::ModificationProtection, "ConsoleProtection".into()),
-        ]
-        .into(),
+        ]),
         vpc_id: "vpc-1".into(),
         zones: vec![ZoneMapping { allocation_id: "eip-1".into(), ..zone("i", "vsw-i") }, zone("j", "vsw-j")],
         modification_protection_reason: Some("managed".into()),
@@ -294,9 +295,11 @@ async fn network_load_balancer(cloud: &CloudClient) -> String {
     assert_eq!((found.id.as_str(), found.zones[0].allocation_id.as_str()), (id.as_str(), "eip-1"));
     assert_eq!(found.fields.text(NlbInstanceField::DeleteProtection), "true");
     assert_eq!(found.fields.text(NlbInstanceField::ModificationProtection), "ConsoleProtection");
-    let set = async |field, value: &str| nlb.set_instance(&permit, &id, &[(field, value.to_owned())].into()).await;
+    let set = async |field, value: &str| {
+        nlb.set_instance(&permit, &id, &LiteMap::from_iter([(field, value.to_owned())])).await
+    };
     let both = [(NlbInstanceField::Name, "renamed".into()), (NlbInstanceField::CrossZone, "false".into())];
-    nlb.set_instance(&permit, &id, &both.into()).await.unwrap();
+    nlb.set_instance(&permit, &id, &LiteMap::from_iter(both)).await.unwrap();
     assert_eq!(nlb.find_by_name("renamed").await.unwrap()[0].id, id);
     set(NlbInstanceField::Ipv6AddressType, "Internet").await.unwrap();
     set(NlbInstanceField::Ipv6AddressType, "Intranet").await.unwrap();
@@ -450,7 +453,9 @@ async fn network(cloud: &CloudClient) {
         assert_eq!(nlb.delete_group(&permit, group).await.unwrap_err().kind, FaultKind::Gone);
     }
     assert_eq!(nlb.delete_instance(&permit, &id).await.unwrap_err().kind, FaultKind::Rejected, "protected");
-    let set = async |fields: NlbInstanceFields| nlb.set_instance(&permit, &id, &fields).await.unwrap();
+    let set = async |fields: Vec<(NlbInstanceField, String)>| {
+        nlb.set_instance(&permit, &id, &NlbInstanceFields::from_iter(fields)).await.unwrap()
+    };
     let (deletion, modification) = (NlbInstanceField::DeleteProtection, NlbInstanceField::ModificationProtection);
     set([(deletion, "false".into()), (modification, "NonProtection".into())].into()).await;
     let fields = nlb.describe_instance(&id).await.unwrap().fields;
@@ -538,7 +543,7 @@ async fn every_action_works_and_the_cloud_has_no_complaint() {
     let (clb, permit) = (&cloud.clb, permit());
     clb.delete_group(&permit, &group).await.unwrap();
     assert_eq!(clb.delete_instance(&permit, &id).await.unwrap_err().kind, FaultKind::Rejected, "protected");
-    let unprotected = [(InstanceField::DeleteProtection, "off".into())].into();
+    let unprotected = LiteMap::from_iter([(InstanceField::DeleteProtection, "off".into())]);
     clb.set_instance(&permit, &id, &unprotected).await.unwrap();
     clb.delete_instance(&permit, &id).await.unwrap();
     assert_eq!(clb.describe_instance(&id).await.unwrap_err().kind, FaultKind::Gone);
@@ -606,7 +611,7 @@ async fn whatever_eats_the_answer_of_a_write_leaves_its_fate_open() {
     let simulated = sim::cloud::Cloud::new(account());
     let cloud = client(&simulated, Credentials::AccessKey(key()));
     let wanted = CreateInstance {
-        fields: InstanceFields::from([
+        fields: InstanceFields::from_iter([
             (InstanceField::Name, "one".into()),
             (InstanceField::AddressType, "internet".into()),
             (InstanceField::ChargeType, "PayByCLCU".into()),
@@ -621,5 +626,9 @@ async fn whatever_eats_the_answer_of_a_write_leaves_its_fate_open() {
     }
     let made = cloud.clb.create_instance(&permit(), &wanted, None, "token").await.unwrap();
     let found = cloud.clb.find_by_name("one").await.unwrap();
-    assert_eq!(found.iter().map(|instance| &instance.id).collect::<Vec<_>>(), [&made.id.unwrap()], "one, whatever happened");
+    assert_eq!(
+        found.iter().map(|instance| &instance.id).collect::<Vec<_>>(),
+        [&made.id.unwrap()],
+        "one, whatever happened"
+    );
 }

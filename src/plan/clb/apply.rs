@@ -34,7 +34,7 @@ impl CloudModel for ClbModel {
             (InstanceField::MasterZone, placement.master_zone),
             (InstanceField::SlaveZone, placement.slave_zone),
         ];
-        fields.extend(&known.into_iter().filter_map(|(field, value)| Some((field, value?))).collect());
+        fields.extend(known.into_iter().filter_map(|(field, value)| Some((field, value?))));
         let in_vpc = fields.is(InstanceField::AddressType, "intranet") && !wanted.vswitch_ids.is_empty();
         for (field, usual) in [
             (InstanceField::Address, ""),
@@ -44,7 +44,7 @@ impl CloudModel for ClbModel {
             (InstanceField::InternetChargeType, "paybytraffic"),
             (InstanceField::Bandwidth, "5120"),
         ] {
-            fields.or_insert(field, usual);
+            fields.entry(field).or_insert_with(|| usual.to_owned());
         }
         ObservedInstance {
             id: made.id.clone().unwrap_or_default(),
@@ -70,7 +70,7 @@ impl CloudModel for ClbModel {
                 if fields.contains_key(&InstanceField::ChargeType) {
                     instance.fields.insert(InstanceField::Spec, BY_USE.to_owned());
                 }
-                instance.fields.extend(fields);
+                instance.fields.extend(fields.clone());
             }
             Operation::Own(Own::CreateGroup { name, backends }) => {
                 let id = made.id.clone().unwrap_or_else(|| name.clone());

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use litemap::LiteMap;
+
 use crate::plan::loadbalancer::api_fields;
-use crate::plan::loadbalancer::api_fields::FieldTable;
 use crate::plan::loadbalancer::model::ListenerRef;
 use crate::plan::loadbalancer::steps::Target;
 
@@ -217,7 +218,7 @@ api_fields! {
 }
 
 /// Values of attributes of an instance, all as text, spelled as the API spells them.
-pub type InstanceFields = FieldTable<InstanceField>;
+pub type InstanceFields = LiteMap<InstanceField, String>;
 
 /// Where a load balancer is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

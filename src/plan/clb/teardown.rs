@@ -5,7 +5,7 @@
 
 use super::desired::ClbModel;
 use super::diff::{access_list, clear_all};
-use super::model::{InstanceField, ListenerKey};
+use super::model::{InstanceField, InstanceFields, ListenerKey};
 use super::needs::MissingReads;
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Own, Plan, Step};
@@ -93,14 +93,15 @@ fn unprotect(instance: &ObservedInstance, plan: &mut Plan) {
 }
 
 fn unprotected() -> Own {
-    Own::SetInstance([(InstanceField::DeleteProtection, "off".to_owned())].into())
+    Own::SetInstance(InstanceFields::from_iter([(InstanceField::DeleteProtection, "off".to_owned())]))
 }
 
 /// Hands the instance to the user.
 fn release(owner: &Owner, instance: &ObservedInstance, plan: &mut Plan) {
     unprotect(instance, plan);
     if instance.fields.is(InstanceField::ModificationProtection, "ConsoleProtection") {
-        let operation = Own::SetInstance([(InstanceField::ModificationProtection, "NonProtection".to_owned())].into());
+        let off = (InstanceField::ModificationProtection, "NonProtection".to_owned());
+        let operation = Own::SetInstance(InstanceFields::from_iter([off]));
         let target = Target::Attribute("modification protection");
         plan.step(operation, target, [], "the load balancer is kept for the user");
     }

@@ -127,7 +127,7 @@ pub(crate) fn diff<M: ListenerModel>(
     let none = LiteMap::new();
     let mut changes = ListenerChanges::default();
     if desired.manage_listeners {
-        let remote = match (observed.listeners.as_ref(), observed.tagged()) {
+        let remote = match (&observed.listeners, &observed.instance) {
             (Some(listeners), _) => listeners,
             (None, None) => &none,
             (None, Some(_)) => return listener_diff::unread::<M>(observed, plan),

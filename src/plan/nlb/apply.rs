@@ -49,7 +49,7 @@ impl CloudModel for NlbModel {
             (InstanceField::Ipv6AddressType, if is_dual { "Intranet" } else { "" }),
             (InstanceField::IpVersion, "ipv4"),
         ] {
-            fields.or_insert(field, usual);
+            fields.entry(field).or_insert_with(|| usual.to_owned());
         }
         ObservedInstance {
             id: answer.id.clone().unwrap_or_default(),
@@ -262,7 +262,7 @@ fn rules(observed: &mut Observed) -> Option<&mut BTreeMap<String, ObservedRule>>
 
 fn change_instance(instance: &mut ObservedInstance, own: &Own) {
     match own {
-        Own::SetInstance(fields) => instance.fields.extend(fields),
+        Own::SetInstance(fields) => instance.fields.extend(fields.clone()),
         Own::SetAddressType { address_type, zones } => {
             instance.fields.insert(InstanceField::AddressType, address_type.clone());
             for mapping in &mut instance.zones {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use self::listeners::PortReader;
 use super::annotations::{Annotations, Field, INSTANCE, Name};
 use super::desired::{Desired, DesiredAccess, DesiredInstance, NlbExtra, NlbModel};
-use super::model::{InstanceField, InstanceFields};
+use super::model::InstanceFields;
 use super::observed::{Observed, ObservedInstance};
 use super::operation::Plan;
 use super::teardown;
@@ -105,12 +105,11 @@ impl ProductModel for NlbModel {
     }
 
     fn found(it: &ObservedInstance) -> Vec<(Name, String)> {
-        use InstanceField::{BandwidthPackage, CrossZone, IpVersion, Ipv6AddressType};
-        let is_told =
-            |field: &InstanceField| !matches!(field, BandwidthPackage | CrossZone | IpVersion | Ipv6AddressType);
-        let told =
-            it.fields.iter().filter(|(field, _)| is_told(field)).map(|(field, value)| (field, value.clone())).collect();
-        shown(&told).collect()
+        use Name::{BandwidthPackageId, CrossZoneEnabled, IpVersion, Ipv6AddressType};
+        let is_told = |(name, _): &(Name, String)| {
+            !matches!(name, BandwidthPackageId | CrossZoneEnabled | IpVersion | Ipv6AddressType)
+        };
+        shown(&it.fields).filter(is_told).collect()
     }
 
     fn diff(desired: &Desired, observed: &Observed) -> Plan {

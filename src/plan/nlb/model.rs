@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use ipnet::IpNet;
+use litemap::LiteMap;
 
 use crate::plan::loadbalancer::api_fields;
-use crate::plan::loadbalancer::api_fields::FieldTable;
 use crate::plan::loadbalancer::model::ListenerRef;
 use crate::plan::loadbalancer::operation::on_off;
 use crate::plan::loadbalancer::steps::Target;
@@ -221,7 +221,7 @@ impl InstanceField {
 }
 
 /// Values of attributes of a load balancer, all as text.
-pub type InstanceFields = FieldTable<InstanceField>;
+pub type InstanceFields = LiteMap<InstanceField, String>;
 /// Values of listener attributes, all as text.
 pub type ListenerFields = BTreeMap<ListenerField, String>;
 /// Values of group attributes, all as text.

@@ -215,7 +215,7 @@ impl Display for Own {
         match self {
             Self::SetInstance(fields) => {
                 let part =
-                    |(field, value): (InstanceField, &String)| format!("{} {}", field.label(), field.shown(value));
+                    |(field, value): (&InstanceField, &String)| format!("{} {}", field.label(), field.shown(value));
                 write!(f, "set {}", fields.iter().map(part).collect::<Vec<_>>().join(" "))
             }
             Self::SetAddressType { address_type, zones } if zones.is_empty() => {

@@ -72,7 +72,8 @@ fn delete(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan:
     const PROTECTION: Target = Target::Attribute("protection");
     let reason = "the Service no longer needs it";
     if instance.fields.is(InstanceField::DeleteProtection, "true") {
-        let operation = Own::SetInstance([(InstanceField::DeleteProtection, "false".to_owned())].into());
+        let operation =
+            Own::SetInstance(InstanceFields::from_iter([(InstanceField::DeleteProtection, "false".to_owned())]));
         plan.step(operation, PROTECTION, [], reason);
     }
     let operation = Operation::Delete { id: instance.id.clone() };
@@ -123,7 +124,7 @@ fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan
     ];
     let protects = unprotected.into_iter().filter(|(field, on, _)| instance.fields.is(*field, on));
     let fields: InstanceFields = protects.map(|(field, _, off)| (field, off.to_owned())).collect();
-    if fields.iter().next().is_some() {
+    if !fields.is_empty() {
         plan.step(Own::SetInstance(fields), Target::Attribute("protection"), [], reason);
     }
     for (id, details) in observed.parts.group_details.iter().filter(|(_, details)| owner.owns_tagged(&details.tags)) {

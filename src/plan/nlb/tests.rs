@@ -79,7 +79,7 @@ impl Cloud {
         let instance = ObservedInstance {
             id: "nlb-user".to_owned(),
             dns_name: "nlb-user.example.com".to_owned(),
-            fields: InstanceFields::from([
+            fields: InstanceFields::from_iter([
                 (InstanceField::Name, "users".to_owned()),
                 (InstanceField::AddressType, "Internet".to_owned()),
                 (InstanceField::IpVersion, "ipv4".to_owned()),

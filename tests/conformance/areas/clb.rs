@@ -129,12 +129,13 @@ pub(super) const STEPS: &[Step] = super::steps![
 ];
 
 async fn set(run: &Run, field: InstanceField, value: &str) -> Ended {
-    done(run.cloud.clb.set_instance(&run.permit, &run.id("clb")?, &[(field, value.to_owned())].into()).await)
+    let fields = InstanceFields::from_iter([(field, value.to_owned())]);
+    done(run.cloud.clb.set_instance(&run.permit, &run.id("clb")?, &fields).await)
 }
 
 fn balancer(run: &Run, name: &str) -> CreateInstance {
     CreateInstance {
-        fields: InstanceFields::from([
+        fields: InstanceFields::from_iter([
             (InstanceField::Name, name.into()),
             (InstanceField::AddressType, "intranet".into()),
             (InstanceField::ChargeType, "PayByCLCU".into()),

@@ -176,13 +176,14 @@ pub(super) const STEPS: &[Step] = super::steps![
     "find it no longer", run => gone(run.cloud.nlb.describe_instance(&run.id("nlb")?).await);
 ];
 
-async fn set(run: &Run, fields: InstanceFields) -> Ended {
+async fn set(run: &Run, fields: Vec<(InstanceField, String)>) -> Ended {
+    let fields = InstanceFields::from_iter(fields);
     done(run.cloud.nlb.set_instance(&run.permit, &run.id("nlb")?, &fields).await)
 }
 
 fn balancer(run: &Run, name: &str) -> CreateInstance {
     CreateInstance {
-        fields: InstanceFields::from([
+        fields: InstanceFields::from_iter([
             (InstanceField::Name, name.into()),
             (InstanceField::AddressType, "Intranet".into()),
             (InstanceField::DeleteProtection, "false".into()),

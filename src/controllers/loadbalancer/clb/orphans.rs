@@ -9,7 +9,7 @@ use super::ClbProduct;
 use crate::alibaba::{CloudClient, Fault};
 use crate::controllers::orphan::{NotDeleted, Orphan, permit};
 use crate::fence::Fence;
-use crate::plan::clb::model::InstanceField;
+use crate::plan::clb::model::{InstanceField, InstanceFields};
 use crate::plan::inputs::ServiceView;
 use crate::plan::loadbalancer::orphans::{OrphanedAccessList, OrphanedInstance, unclaimed_access_lists};
 use crate::plan::loadbalancer::settings::ServiceSettings;
@@ -43,7 +43,7 @@ impl Orphan for ClbOrphan {
     const KIND: &'static str = "load_balancer";
 
     async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), NotDeleted> {
-        let unprotected = [(InstanceField::DeleteProtection, "off".to_owned())].into();
+        let unprotected = InstanceFields::from_iter([(InstanceField::DeleteProtection, "off".to_owned())]);
         cloud.clb.set_instance(&permit(fence)?, &self.0.id, &unprotected).await?;
         Ok(cloud.clb.delete_instance(&permit(fence)?, &self.0.id).await?)
     }

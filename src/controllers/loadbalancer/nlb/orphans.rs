@@ -12,7 +12,7 @@ use crate::fence::Fence;
 use crate::plan::loadbalancer::cloud::Answer;
 use crate::plan::loadbalancer::orphans::{OrphanedGroup, OrphanedInstance};
 use crate::plan::loadbalancer::ownership::{MARK_TAG, is_mark};
-use crate::plan::nlb::model::InstanceField;
+use crate::plan::nlb::model::{InstanceField, InstanceFields};
 
 /// A network load balancer whose Service does not exist.
 #[derive(Debug, Serialize)]
@@ -36,7 +36,7 @@ impl Orphan for NlbOrphan {
     /// The load balancer is gone before its groups are deleted.
     async fn delete(&self, cloud: &CloudClient, fence: &Fence) -> Result<(), NotDeleted> {
         let id = &self.instance.id;
-        let unprotected = [(InstanceField::DeleteProtection, "false".to_owned())].into();
+        let unprotected = InstanceFields::from_iter([(InstanceField::DeleteProtection, "false".to_owned())]);
         cloud.nlb.set_instance(&permit(fence)?, id, &unprotected).await?;
         let started = cloud.nlb.delete_instance(&permit(fence)?, id).await?;
         finished(cloud, &started).await?;

@@ -24,7 +24,7 @@ pub(super) fn desire(sources: &Sources<'_, Name>, problems: &mut ScopedProblems)
     let create = create(sources, (creation, zones_stated));
     let value = |(name, field)| Some((field, annotations.text(name)?));
     let mut fields: InstanceFields = INSTANCE.into_iter().filter_map(value).collect();
-    fields.or_insert(InstanceField::IpVersion, "ipv4");
+    fields.entry(InstanceField::IpVersion).or_insert_with(|| "ipv4".to_owned());
     let fixed = INSTANCE[..FIXED].iter().filter(|(_, field)| fields.contains_key(field));
     let fixed = fixed.map(|(name, field)| (annotations.key(*name), *field)).collect();
     let instance = DesiredInstance {

@@ -1,5 +1,7 @@
 //! Whether the instance may be made, and its attributes.
 
+use litemap::LiteMap;
+
 use crate::plan::clb::annotations::{INSTANCE, Name};
 use crate::plan::clb::desired::Desired;
 use crate::plan::clb::model::InstanceField as Field;
@@ -88,7 +90,7 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
 /// Changes what one call sets. The first field says in whose name.
 fn set<const N: usize>(plan: &mut Plan, target: &'static str, fields: [(Field, String); N], found: &str) {
     let key = key_of(&INSTANCE, fields[0].0);
-    attribute(plan, target, Own::SetInstance(fields.into()), format!("{key}: {found} now"));
+    attribute(plan, target, Own::SetInstance(fields.into_iter().collect()), format!("{key}: {found} now"));
 }
 
 /// What is wanted of an attribute, and what is found, if that is something else.
@@ -101,8 +103,8 @@ fn differs<'a>(desired: &'a Desired, instance: &'a ObservedInstance, field: Fiel
 fn fixed(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     for (key, field) in &desired.instance.fixed {
         // What is not known is read before this is relied on.
-        let is_known = instance.fields.contains_key(field);
-        if let Some((wanted, found)) = differs(desired, instance, *field).filter(|_| is_known) {
+        let known = desired.instance.fields.get(field).zip(instance.fields.get(field));
+        if let Some((wanted, found)) = known.filter(|(wanted, found)| wanted != found) {
             plan.problem(instance_diff::immutable(key, wanted, found));
         }
     }
@@ -118,7 +120,7 @@ fn protection(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
         && !desired.instance.fields.contains_key(&Field::DeleteProtection)
         && !instance.fields.is(Field::DeleteProtection, "on")
     {
-        let operation = Own::SetInstance([(Field::DeleteProtection, "on".to_owned())].into());
+        let operation = Own::SetInstance(LiteMap::from_iter([(Field::DeleteProtection, "on".to_owned())]));
         attribute(plan, target, operation, "the load balancer was about to be deleted");
     }
     if given_up {

@@ -297,7 +297,7 @@ fn what_is_fixed_at_creation_is_compared_and_the_rest_goes_on() {
         assert!(plan.problems[0].field.ends_with(suffix), "{plan}");
         assert_eq!(
             plan.steps[0].operation,
-            Operation::Own(Own::SetInstance([(InstanceField::Name, "other".to_owned())].into()))
+            Operation::Own(Own::SetInstance(LiteMap::from_iter([(InstanceField::Name, "other".to_owned())])))
         );
     }
 }
@@ -485,7 +485,8 @@ fn a_service_with_mistakes_can_be_deleted() {
 fn a_deletion_that_is_not_wanted_any_more_gives_the_protection_back() {
     let world = World::new(&[]);
     let mut cloud = world.served();
-    cloud.perform(&Operation::Own(Own::SetInstance([(InstanceField::DeleteProtection, "on".to_owned())].into())));
+    let protected = LiteMap::from_iter([(InstanceField::DeleteProtection, "on".to_owned())]);
+    cloud.perform(&Operation::Own(Own::SetInstance(protected)));
     let owner = Owner::of(&world.service, &world.settings);
     let plan = reversible(teardown(&owner, &Departure::default(), &cloud.observed));
     assert_eq!(plan.steps.len(), 3, "{plan}");

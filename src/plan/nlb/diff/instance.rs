@@ -140,7 +140,7 @@ fn ipv6(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
         return;
     }
     let reason = format!("{}: {found} now", Name::Ipv6AddressType.key());
-    let operation = Own::SetInstance([(Field::Ipv6AddressType, wanted.to_owned())].into());
+    let operation = Own::SetInstance(InstanceFields::from_iter([(Field::Ipv6AddressType, wanted.to_owned())]));
     attribute(plan, "IPv6 address type", operation, reason);
 }
 
