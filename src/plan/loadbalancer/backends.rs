@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use self::candidates::Candidate;
 pub use self::candidates::{Candidates, ChangedCandidates, KnownNodes};
 use self::nodes::NodeRole;
 use super::model::BackendKey;
@@ -219,13 +218,7 @@ impl<'a> BackendSources<'a> {
             let node = endpoint.node.as_deref()?;
             let key = match self.rules.mode {
                 BackendMode::Eni if endpoint.ready => None,
-                BackendMode::Eni if self.rules.nodes.by_address => {
-                    Some(BackendKey::ip(&endpoint.address.to_string(), number))
-                }
-                BackendMode::Eni => {
-                    let interface = inputs.enis.get(&endpoint.address)?;
-                    Some(BackendKey::eni(interface, endpoint.address, number))
-                }
+                BackendMode::Eni => self.pod(endpoint.address, number, inputs),
                 BackendMode::Local | BackendMode::Cluster => self.server(node, port),
             };
             Some((key?, first_seen(node)))
@@ -235,8 +228,9 @@ impl<'a> BackendSources<'a> {
 
     /// Pods, by their network interfaces; those that terminate get no new traffic while others take it.
     fn pods(&self, selected: &[(&Endpoint, u16)], inputs: &Inputs<'_>, found: &mut PortBackends) {
-        let pods: Vec<_> =
-            selected.iter().filter_map(|(endpoint, number)| self.attach(endpoint, *number, inputs, found)).collect();
+        let mut attach = |endpoint, number| self.attach(endpoint, number, inputs, found);
+        let pods = selected.iter().filter_map(|(it, number)| Some((attach(it, *number)?, it.terminating)));
+        let pods: Vec<_> = pods.collect();
         let lasting = pods.iter().filter(|(_, ending)| !ending).count();
         // Weights need no change once the interfaces of the others are known.
         let all = found.unresolved.len() + if lasting == 0 { pods.len() } else { lasting };
@@ -249,7 +243,7 @@ impl<'a> BackendSources<'a> {
     fn all_nodes(&self, selected: &[(&Endpoint, u16)], inputs: &Inputs<'_>, found: &mut PortBackends) {
         let servers = &self.candidates.servers;
         let pods = selected.iter().filter_map(|(endpoint, number)| self.attach(endpoint, *number, inputs, found));
-        let pods: Vec<_> = pods.map(|(key, _)| key).collect();
+        let pods: Vec<_> = pods.collect();
         let weight = self.weight_of_one(servers.len() + pods.len() + found.unresolved.len());
         found.backends = pods.into_iter().map(|key| (key, weight)).collect();
         (found.nodes, found.weight) = (servers.clone(), weight);
@@ -275,7 +269,7 @@ impl<'a> BackendSources<'a> {
             if let Some(server) = role.and_then(|role| role.server(port.node_port)) {
                 *nodes.entry(server).or_default() += 1;
             } else if role == Some(&NodeRole::Virtual) {
-                pods.extend(self.attach(endpoint, *number, inputs, found).map(|(key, _)| key));
+                pods.extend(self.attach(endpoint, *number, inputs, found));
             }
         }
         let n = nodes.values().sum::<usize>() + pods.len() + found.unresolved.len();
@@ -306,7 +300,7 @@ impl<'a> BackendSources<'a> {
     /// Endpoints on unready nodes, which make them unready by and by.
     fn on_unready_nodes(&self, port: &ServicePort) -> Selected<'a> {
         self.endpoints_at(port, |endpoint| {
-            let node = self.node_of(endpoint);
+            let node = endpoint.node.as_deref().and_then(|node| self.candidates.get(node));
             !endpoint.terminating && node.is_some_and(|candidate| !candidate.is_ready)
         })
     }
@@ -330,40 +324,34 @@ impl<'a> BackendSources<'a> {
             .collect()
     }
 
-    /// A pod as a backend, and whether it is ending.
+    /// A pod as a backend. One whose network interface is not known is noted.
     fn attach(
         &self,
         endpoint: &Endpoint,
         port: u16,
         inputs: &Inputs<'_>,
         found: &mut PortBackends,
-    ) -> Option<(BackendKey, bool)> {
-        let key = match self.rules.nodes.by_address {
-            true => BackendKey::ip(&endpoint.address.to_string(), port),
-            false => found.interface(endpoint.address, port, inputs)?,
-        };
-        Some((key, endpoint.terminating))
+    ) -> Option<BackendKey> {
+        let (address, key) = (endpoint.address, self.pod(endpoint.address, port, inputs));
+        if key.is_none() {
+            let is_inside = is_inside(inputs.vpc_cidrs, address);
+            let unplaced = if is_inside { &mut found.unresolved } else { &mut found.outside };
+            unplaced.insert(address);
+        }
+        key
     }
 
-    fn node_of(&self, endpoint: &Endpoint) -> Option<&Candidate> {
-        self.candidates.get(endpoint.node.as_deref()?)
+    /// A pod as a backend, by its address or by the network interface that holds it.
+    fn pod(&self, address: IpAddr, port: u16, inputs: &Inputs<'_>) -> Option<BackendKey> {
+        match self.rules.nodes.by_address {
+            true => Some(BackendKey::ip(address.to_string(), port)),
+            false => Some(BackendKey::eni(inputs.enis.get(&address)?, address, port)),
+        }
     }
 
     /// A node as a backend of a port, whether it is ready or not.
     fn server(&self, node: &str, port: &ServicePort) -> Option<BackendKey> {
         self.candidates.get(node)?.role.server(port.node_port)
-    }
-}
-
-impl PortBackends {
-    /// The network interface that holds an address, as a backend.
-    fn interface(&mut self, address: IpAddr, port: u16, inputs: &Inputs<'_>) -> Option<BackendKey> {
-        if let Some(interface) = inputs.enis.get(&address) {
-            return Some(BackendKey::eni(interface, address, port));
-        }
-        let unplaced = if is_inside(inputs.vpc_cidrs, address) { &mut self.unresolved } else { &mut self.outside };
-        unplaced.insert(address);
-        None
     }
 }
 

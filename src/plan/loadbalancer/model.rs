@@ -32,7 +32,7 @@ pub struct BackendKey {
 
 impl BackendKey {
     /// An ECS instance at a port.
-    pub fn ecs(instance: &str, port: u16) -> Self {
+    pub fn ecs(instance: impl Into<Arc<str>>, port: u16) -> Self {
         Self { kind: BackendKind::Ecs, server_id: instance.into(), server_ip: Box::default(), port }
     }
 
@@ -42,8 +42,9 @@ impl BackendKey {
     }
 
     /// An address at a port.
-    pub fn ip(address: &str, port: u16) -> Self {
-        Self { kind: BackendKind::Ip, server_id: address.into(), server_ip: address.into(), port }
+    pub fn ip(address: impl Into<Arc<str>>, port: u16) -> Self {
+        let server_id = address.into();
+        Self { kind: BackendKind::Ip, server_ip: (&*server_id).into(), server_id, port }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::NodeRules;
 use crate::plan::inputs::{Condition, ConditionStatus, NodeView};
-use crate::plan::loadbalancer::model::{BackendKey, BackendKind};
+use crate::plan::loadbalancer::model::BackendKey;
 use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::provider_id::{NotEcs, ProviderId};
 
@@ -27,14 +27,8 @@ impl NodeRole {
     /// The node as a backend.
     pub(super) fn server(&self, port: u16) -> Option<BackendKey> {
         match self {
-            Self::Ecs(instance) => {
-                let (kind, server_id, server_ip) = (BackendKind::Ecs, instance.clone(), Box::default());
-                Some(BackendKey { kind, server_id, server_ip, port })
-            }
-            Self::Address(address) => {
-                let (kind, server_id, server_ip) = (BackendKind::Ip, address.clone(), (&**address).into());
-                Some(BackendKey { kind, server_id, server_ip, port })
-            }
+            Self::Ecs(instance) => Some(BackendKey::ecs(instance.clone(), port)),
+            Self::Address(address) => Some(BackendKey::ip(address.clone(), port)),
             Self::Virtual | Self::Excluded => None,
         }
     }
