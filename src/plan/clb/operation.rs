@@ -11,7 +11,7 @@ use super::observed::ObservedDomainExtension;
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::model::Backend;
 use crate::plan::loadbalancer::operation::{
-    self, Backends, CreationModel, OperationModel, OwnOperation, Part, WriteEffect, list,
+    self, CreationModel, OperationModel, OwnOperation, Part, WriteEffect, list, weighted,
 };
 use crate::plan::loadbalancer::steps;
 
@@ -185,7 +185,7 @@ impl Display for Own {
                 write!(f, "set {}", parts.next().unwrap_or_default())?;
                 parts.try_for_each(|part| write!(f, " ({part})"))
             }
-            Self::CreateGroup { name, backends } => write!(f, "create group {name} with {}", Backends(backends)),
+            Self::CreateGroup { name, backends } => write!(f, "create group {name} with {}", weighted(backends)),
             Self::CreateAccessList(wanted) => write!(f, "create access control list {}", wanted.name),
             Self::AddAccessEntries { name, entries } => write!(f, "add to {name}: {}", list(entries)),
             Self::RemoveAccessEntries { name, entries } => write!(f, "remove from {name}: {}", list(entries)),

@@ -399,11 +399,11 @@ impl<M: OperationModel> Display for Operation<M> {
                 write!(f, "tag {}", pairs.join(", "))
             }
             Self::Untag { keys } => write!(f, "untag {}", keys.join(", ")),
-            Self::AddBackends { group, backends } => write!(f, "add to {group}: {}", Backends(backends)),
+            Self::AddBackends { group, backends } => write!(f, "add to {group}: {}", weighted(backends)),
             Self::RemoveBackends { group, backends } => {
-                write!(f, "remove from {group}: {}", list(backends.iter().map(ServerName)))
+                write!(f, "remove from {group}: {}", list(backends.iter().map(server_name)))
             }
-            Self::SetBackends { group, backends } => write!(f, "set in {group}: {}", Backends(backends)),
+            Self::SetBackends { group, backends } => write!(f, "set in {group}: {}", weighted(backends)),
             Self::DeleteGroup { id, name } => write!(f, "delete group {name} ({id})"),
             Self::CreateListener { listener, group, fields, .. } => {
                 write!(f, "create listener {listener}{}{}", arrow(group), in_brackets(fields))
@@ -418,27 +418,18 @@ impl<M: OperationModel> Display for Operation<M> {
 }
 
 /// `instance:port`, `interface(address):port` or `address:port`.
-struct ServerName<'a>(&'a BackendKey);
-
-impl Display for ServerName<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BackendKey { kind, server_id, server_ip, port } = self.0;
-        match kind {
-            BackendKind::Ecs | BackendKind::Ip => write!(f, "{server_id}:{port}"),
-            BackendKind::Eni => write!(f, "{server_id}({server_ip}):{port}"),
-        }
+fn server_name(BackendKey { kind, server_id, server_ip, port }: &BackendKey) -> String {
+    match kind {
+        BackendKind::Ecs | BackendKind::Ip => format!("{server_id}:{port}"),
+        BackendKind::Eni => format!("{server_id}({server_ip}):{port}"),
     }
 }
 
-/// Servers with their weights.
-pub(crate) struct Backends<'a>(pub(crate) &'a [Backend]);
-
-impl Display for Backends<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("no backends");
-        }
-        f.write_str(&list(self.0.iter().map(|backend| format!("{}*{}", ServerName(&backend.key), backend.weight))))
+/// Backends with their weights.
+pub(in crate::plan) fn weighted(backends: &[Backend]) -> String {
+    match backends {
+        [] => "no backends".to_owned(),
+        _ => list(backends.iter().map(|backend| format!("{}*{}", server_name(&backend.key), backend.weight))),
     }
 }
 

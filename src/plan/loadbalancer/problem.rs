@@ -63,9 +63,7 @@ impl ServiceProblem {
     pub fn state(subject: impl Into<String>, text: impl Into<String>) -> Self {
         Self { field: subject.into(), kind: ProblemKind::State(text.into()) }
     }
-}
 
-impl ServiceProblem {
     /// The field of a problem that lists nodes as what was given.
     pub const ABOUT_NODES: &str = "spec.providerID of nodes";
 
