@@ -125,7 +125,7 @@ pub fn plan(nodes: &[RouteNode], tables: &[TableEntries], memory: &mut RouteMemo
         planner.plan_orphan(&table.id, entry);
     }
     let Planner { mut plan, due_since, .. } = planner;
-    memory.set_due(due_since);
+    memory.due_since = due_since;
     plan.steps.sort_by_key(|step| (!step.deletes(), !step.creates()));
     let deletions = plan.steps.partition_point(RouteStep::deletes);
     plan.over_limit = plan.steps.splice(rules.removals.min(deletions)..deletions, []).collect();
@@ -360,7 +360,7 @@ impl Planner<'_> {
 
     /// Whether a deletion was due already some seconds ago. Notes that it is due now.
     fn is_confirmed(&mut self, entry: (String, IpNet, String)) -> bool {
-        let since = self.memory.due_since(&entry).unwrap_or(self.rules.now);
+        let since = self.memory.due_since.get(&entry).copied().unwrap_or(self.rules.now);
         self.due_since.insert(entry, since);
         self.rules.now.saturating_sub(since) >= CONFIRM
     }

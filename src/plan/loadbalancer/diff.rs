@@ -95,24 +95,24 @@ fn converge<M: DiffModel>(stated: &Desired<M>, observed: &Observed<M>, mut plan:
     let desired = &*M::resolved(&settled, observed, &mut plan);
     let made = if observed.instance.is_none() { make(desired, observed, &mut plan) } else { None };
     let observed = made.as_ref().unwrap_or(observed);
-    let phase = management::mark(&plan);
+    let known = plan.problems.len();
     let protection = M::set_instance(desired, observed, &mut plan);
-    management::excuse(desired.manage, ManagementLevel::All, phase, &mut plan);
-    let phase = management::mark(&plan);
+    management::excuse(desired.manage, ManagementLevel::All, known, &mut plan);
+    let known = plan.problems.len();
     let mut places = group_diff::ensure(desired, observed, &mut plan);
-    management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
+    management::excuse(desired.manage, ManagementLevel::Backends, known, &mut plan);
     serve_first(&mut plan.steps, |group| observed.serves(group));
-    let phase = management::mark(&plan);
+    let known = plan.problems.len();
     let is_open = M::protect(desired, observed, &mut plan);
     let references = match is_open {
         true => listener_pass::diff(desired, observed, (&places, protection), &mut plan),
         false => listener_diff::references(desired, observed, &ListenerChanges::default()),
     };
-    management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);
-    let phase = management::mark(&plan);
+    management::excuse(desired.manage, ManagementLevel::Listeners, known, &mut plan);
+    let known = plan.problems.len();
     group_diff::follow_listeners(desired, observed, (&mut places, &references), &mut plan);
     group_diff::sweep(desired, observed, &places, &references, &mut plan);
-    management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
+    management::excuse(desired.manage, ManagementLevel::Backends, known, &mut plan);
     if is_open {
         M::finish(desired, observed, &mut plan);
     }

@@ -66,19 +66,16 @@ impl ManagementLevel {
     }
 }
 
-/// Where a phase of a plan began.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark(usize);
-
-/// Before a phase.
-pub(crate) fn mark(plan: &Plan<impl OperationModel>) -> Mark {
-    Mark(plan.problems.len())
-}
-
-/// After a phase about `part`: what stands in its way is only noted, if nothing is done about it anyway.
-pub(crate) fn excuse(manage: ManagementLevel, part: ManagementLevel, mark: Mark, plan: &mut Plan<impl OperationModel>) {
+/// After a phase about `part`: what stands in its way is only noted, if nothing is done about it anyway. Before the phase, this
+/// many problems were `known`.
+pub(crate) fn excuse(
+    manage: ManagementLevel,
+    part: ManagementLevel,
+    known: usize,
+    plan: &mut Plan<impl OperationModel>,
+) {
     if !manage.keeps(part) {
-        for problem in plan.problems.split_off(mark.0.min(plan.problems.len())) {
+        for problem in plan.problems.split_off(known.min(plan.problems.len())) {
             plan.note(format!("not managed: {problem}"));
         }
     }

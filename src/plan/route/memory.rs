@@ -17,7 +17,7 @@ pub struct RouteMemory {
     /// Entries that were some node's own: which node's.
     owned: BTreeMap<(IpNet, String), String>,
     /// When deletions that wait for a second observation were first due, by table, destination and instance.
-    due_since: BTreeMap<(String, IpNet, String), Duration>,
+    pub(super) due_since: BTreeMap<(String, IpNet, String), Duration>,
     /// Tables that were full: with how many entries at most, and when.
     full: BTreeMap<String, (usize, Duration)>,
 }
@@ -60,13 +60,5 @@ impl RouteMemory {
     /// With how many entries the table was full a short time ago.
     pub(super) fn full_at(&self, table: &str) -> Option<usize> {
         self.full.get(table).map(|(entries, _)| *entries)
-    }
-
-    pub(super) fn due_since(&self, key: &(String, IpNet, String)) -> Option<Duration> {
-        self.due_since.get(key).copied()
-    }
-
-    pub(super) fn set_due(&mut self, due_since: BTreeMap<(String, IpNet, String), Duration>) {
-        self.due_since = due_since;
     }
 }
