@@ -133,7 +133,7 @@ impl ProductModel for ClbModel {
     }
 
     fn speaks_proxy_protocol(desired: &Desired) -> bool {
-        let is_on = |it: &DesiredListener| it.fields.get(&Field::ProxyProtocolV2Enabled).is_some_and(|on| on == "true");
+        let is_on = |it: &DesiredListener| it.fields.is(Field::ProxyProtocolV2Enabled, "true");
         desired.listeners.values().any(is_on)
     }
 

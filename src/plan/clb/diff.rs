@@ -78,11 +78,10 @@ fn inherited(stated: &Desired, desired: &Desired, observed: &Observed, plan: &mu
     }
     let differs = |(key, listener): (&ListenerKey, &DesiredListener)| {
         let wanted = listener.defaults.get(&ListenerField::PersistenceTimeout);
-        let found =
-            observed.listeners.as_ref().and_then(|all| all.get(key)?.fields.get(&ListenerField::PersistenceTimeout));
-        let is_there = observed.listeners.as_ref().is_some_and(|all| all.contains_key(key));
+        let there = observed.listener(key);
+        let found = there.and_then(|there| there.fields.get(&ListenerField::PersistenceTimeout));
         let stated = listener.fields.contains_key(&ListenerField::PersistenceTimeout);
-        is_there && !stated && wanted.is_some_and(|wanted| found.is_none_or(|found| found != wanted))
+        there.is_some() && !stated && wanted.is_some_and(|wanted| found.is_none_or(|found| found != wanted))
     };
     if desired.manage_listeners && desired.listeners.iter().any(differs) {
         plan.warnings.push(ServiceProblem::ignored("spec.sessionAffinity", "ClientIP", how));

@@ -59,7 +59,7 @@ impl Desired {
         for (key, listener) in https {
             let certificate = |fields: &ListenerFields| fields.get(&ListenerField::ServerCertificateId).cloned();
             let mut there = observed.listeners.iter().flatten();
-            let Some(remote) = observed.listeners.as_ref().and_then(|listeners| listeners.get(key)) else {
+            let Some(remote) = observed.listener(key) else {
                 // What serves there would be gone before the cloud refuses the certificate of its replacement.
                 let replaces = there.any(|(other, _)| ClbModel::collide(*other, *key));
                 needs.certificates.extend(certificate(&listener.fields).filter(|id| replaces && is_unread(id)));

@@ -119,7 +119,7 @@ fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut P
         .flatten()
         .filter(|(_, listener)| observed.goes_with(owner, departure.override_listeners, listener));
     let mut ours: Vec<ListenerKey> = ours.map(|(key, _)| *key).collect();
-    let forward = |key: &ListenerKey| ClbModel::redirects_to(*key, observed.listeners.as_ref()?.get(key)?);
+    let forward = |key: &ListenerKey| ClbModel::redirects_to(*key, observed.listener(key)?);
     ours.sort_by_key(|key| forward(key).is_none());
     let mut deleted: Vec<ListenerKey> = Vec::new();
     for key in ours {

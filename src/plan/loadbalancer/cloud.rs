@@ -257,16 +257,21 @@ impl<M: CloudModel> Observed<M> {
         M::apply(self, operation, answer);
     }
 
-    /// A listener, to be changed.
+    /// A listener; `None` also if they were not read.
+    pub fn listener(&self, listener: &M::ListenerKey) -> Option<&ObservedListener<M>> {
+        self.listeners.as_ref()?.get(listener).map(|found| &**found)
+    }
+
+    /// The same, to change it.
     pub(in crate::plan) fn listener_mut(&mut self, listener: &M::ListenerKey) -> Option<&mut ObservedListener<M>> {
         self.listeners.as_mut()?.get_mut(listener).map(|found| &mut **found)
     }
 
     /// Attributes for a request that changes a listener: all that it has, with those that `change`.
     pub fn sent(&self, listener: M::ListenerKey, changes: &ListenerFields<M>) -> ListenerFields<M> {
-        let found = self.listeners.as_ref().and_then(|all| all.get(&listener));
         let none = ListenerFields::<M>::new();
-        M::with_ids(self, M::sent(listener, found.map_or(&none, |found| &found.fields), changes))
+        let found = self.listener(&listener).map_or(&none, |found| &found.fields);
+        M::with_ids(self, M::sent(listener, found, changes))
     }
 }
 

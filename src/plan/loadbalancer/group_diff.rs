@@ -152,10 +152,8 @@ pub(crate) fn follow_listeners<M: GroupModel>(
             continue;
         }
         // Whether they are managed is not asked: they send traffic to the group all the same.
-        let is_of_us = |key| {
-            let listener = observed.listeners.as_ref().and_then(|all| all.get(key));
-            listener.is_some_and(|listener| listener_diff::is_ours(desired, observed, listener))
-        };
+        let is_of_us =
+            |key| observed.listener(key).is_some_and(|listener| listener_diff::is_ours(desired, observed, listener));
         let listeners = references.kept.get(id).into_iter().flatten().filter(|(key, _)| is_of_us(key));
         let wanted = listeners.filter_map(|(key, _)| desired.listeners.get(key).or_else(|| at_its_port(*key)));
         let mut wanted = wanted.filter_map(|listener| desired.groups.get(&listener.group.to_string()));

@@ -60,8 +60,7 @@ impl Desired {
         needs.listeners = observed.listeners.is_none() && decide;
         let tls = self.listeners.iter().filter(|(key, _)| key.protocol == Protocol::TcpSsl && self.manage_listeners);
         let unread = tls.filter(|(key, listener)| {
-            let found = observed.listeners.as_ref().and_then(|all| all.get(*key));
-            listener.certificates.is_some() && found.is_some_and(|found| found.certificates.is_none())
+            listener.certificates.is_some() && observed.listener(key).is_some_and(|found| found.certificates.is_none())
         });
         needs.certificates = unread.map(|(key, _)| *key).collect();
         let may_have_one = had_ranges || !instance.security_group_ids.is_empty();

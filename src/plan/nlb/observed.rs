@@ -42,8 +42,7 @@ impl Observed {
             group.backends = backends.filter(|backends| count == Some(backends.len()));
         }
         for (key, listener) in self.listeners.iter_mut().flatten() {
-            let found = known.listeners.as_ref().and_then(|all| all.get(key));
-            listener.certificates = found.and_then(|found| found.certificates.clone());
+            listener.certificates = known.listener(key).and_then(|found| found.certificates.clone());
         }
     }
 }

@@ -119,6 +119,6 @@ fn listener_group<'a>(observed: &'a Observed, group: Option<&'a GroupRef>) -> Re
 }
 
 fn listener_id(observed: &Observed, listener: ListenerKey) -> Result<&str, Fault> {
-    let found = observed.listeners.as_ref().and_then(|all| all.get(&listener));
+    let found = observed.listener(&listener);
     found.map(|found| found.id.as_str()).ok_or_else(|| missing(format!("listener {listener}")))
 }

@@ -5,6 +5,7 @@ use crate::plan::clb::annotations::{self, Annotations, Name};
 use crate::plan::clb::desired::{ClbModel, Desired, DesiredListener};
 use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::inputs::{DEFAULT_AFFINITY, ServicePort, ServiceView};
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::applied;
 use crate::plan::loadbalancer::backends::BackendMode;
 use crate::plan::loadbalancer::backends::Inputs;
@@ -105,8 +106,8 @@ impl PortReader<'_> {
         let no_affinity = desired.remember(applied::SESSION_AFFINITY, affinity, managed);
         let port = self.sources.inputs.service.health_check_node_port.to_string();
         let checks = |fields: &ListenerFields| {
-            let is = |field, value: &str| fields.get(&field).is_some_and(|found| found == value);
-            is(ListenerField::HealthCheckUri, NODE_CHECK) && is(ListenerField::HealthCheckConnectPort, &port)
+            fields.is(ListenerField::HealthCheckUri, NODE_CHECK)
+                && fields.is(ListenerField::HealthCheckConnectPort, &port)
         };
         let node_check = desired.listeners.values().any(|listener| checks(&listener.fields));
         let no_node_check = desired.remember(applied::NODE_HEALTH_CHECK, node_check, managed);
@@ -220,11 +221,10 @@ const NODE_CHECK: &str = "/healthz";
 /// Checks by HTTP whether a node has ready pods of the Service, where no annotation says what to check.
 fn node_health_check(port: u16, protocol: Protocol, fields: &mut ListenerFields) {
     use ListenerField::{HealthCheck, HealthCheckConnectPort, HealthCheckSwitch, HealthCheckType, HealthCheckUri};
-    let is = |field: ListenerField, value: &str| fields.get(&field).is_some_and(|found| found == value);
     let checks = match protocol {
-        Protocol::Tcp => !is(HealthCheckSwitch, "off") && !is(HealthCheckType, "tcp"),
+        Protocol::Tcp => !fields.is(HealthCheckSwitch, "off") && !fields.is(HealthCheckType, "tcp"),
         Protocol::Udp => false,
-        Protocol::Http | Protocol::Https => is(HealthCheck, "on"),
+        Protocol::Http | Protocol::Https => fields.is(HealthCheck, "on"),
     };
     if !checks || fields.contains_key(&HealthCheckConnectPort) || fields.contains_key(&HealthCheckUri) {
         return;

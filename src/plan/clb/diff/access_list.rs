@@ -14,6 +14,7 @@ use crate::plan::clb::desired::Desired;
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKey, MOST_ENTRIES};
 use crate::plan::clb::observed::{AccessList, Observed, ObservedAccessList};
 use crate::plan::clb::operation::{Operation, Own, Plan, Step};
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::applied;
 use crate::plan::loadbalancer::ownership::Owner;
 use crate::plan::loadbalancer::problem::ServiceProblem;
@@ -29,7 +30,7 @@ pub(in crate::plan::clb) fn unread(desired: &Desired, observed: &Observed) -> bo
         return false;
     }
     let attached = || {
-        let used = |key: &ListenerKey| observed.listeners.as_ref()?.get(key)?.fields.get(&Field::AclId);
+        let used = |key: &ListenerKey| observed.listener(key)?.fields.get(&Field::AclId);
         let silent = |fields: &ListenerFields| !fields.contains_key(&Field::AclStatus);
         desired.listeners.iter().any(|(key, wanted)| silent(&wanted.fields) && used(key).is_some())
     };
@@ -61,8 +62,7 @@ pub(super) fn resolved<'a>(desired: &'a Desired, observed: &Observed) -> Cow<'a,
     }
     let mut resolved = desired.clone();
     for (key, listener) in &mut resolved.listeners {
-        let remote = observed.listeners.as_ref().and_then(|all| all.get(key)?.fields.get(&Field::AclId));
-        let attached = ids(remote.map_or("", String::as_str));
+        let attached = ids(observed.listener(key).map_or("", |remote| remote.fields.text(Field::AclId)));
         if !attached.contains(list.id.as_str()) || listener.fields.contains_key(&Field::AclStatus) {
             continue;
         }
@@ -180,13 +180,13 @@ pub(super) fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
             let (fields, found) = match &step.operation {
                 Operation::CreateListener { fields, .. } => (fields.clone(), None),
                 Operation::SetListener { listener, fields, .. } => {
-                    (observed.sent(*listener, fields), observed.listeners.as_ref().and_then(|all| all.get(listener)))
+                    (observed.sent(*listener, fields), observed.listener(listener))
                 }
                 _ => continue,
             };
             // One that refers to the list already is open to no other clients.
             let refers = found.is_some_and(|found| found.fields.get(&Field::AclId) == fields.get(&Field::AclId));
-            if !refers && fields.get(&Field::AclStatus).is_some_and(|status| status == "on") {
+            if !refers && fields.is(Field::AclStatus, "on") {
                 step.needs.push(Target::AccessList);
             }
         }

@@ -10,6 +10,7 @@ use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKe
 use crate::plan::clb::observed::{CertificateState, Observed, ObservedDomainExtension, ObservedListener};
 use crate::plan::clb::operation::Own;
 use crate::plan::loadbalancer::annotations::AnnotationName;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::listener_diff::is_ours;
 use crate::plan::loadbalancer::listener_pass::{ListenerAction, ListenerModel, Pass};
 use crate::plan::loadbalancer::management::DOMAIN_EXTENSIONS;
@@ -76,7 +77,7 @@ impl ListenerModel for ClbModel {
     }
 
     fn redirects_to(key: ListenerKey, found: &ObservedListener) -> Option<ListenerKey> {
-        let is_on = found.fields.get(&Field::ListenerForward).is_some_and(|on| on == "on");
+        let is_on = found.fields.is(Field::ListenerForward, "on");
         let port = found.fields.get(&Field::ForwardPort).filter(|_| is_on && key.protocol == Protocol::Http)?;
         Some(ListenerKey { port: port.parse().ok()?, protocol: Protocol::Https })
     }

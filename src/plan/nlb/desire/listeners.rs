@@ -3,6 +3,7 @@
 use super::instance::id_set;
 use crate::plan::inputs::{ServicePort, TargetPort};
 use crate::plan::loadbalancer::annotations::values::port_range;
+use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::backends::{AddressFamily, BackendMode};
 use crate::plan::loadbalancer::desired::Sources;
 use crate::plan::loadbalancer::listener_pass::ListenerModel;
@@ -139,7 +140,7 @@ impl PortReader<'_> {
         if key.is_range() {
             fields.entry(GroupField::HealthCheck).or_insert_with(|| "true".to_owned());
         }
-        if fields.get(&GroupField::Drain).is_some_and(|on| on == "true") {
+        if fields.is(GroupField::Drain, "true") {
             fields.entry(GroupField::DrainTimeout).or_insert_with(|| "10".to_owned());
         }
         let create = CreateGroup {
@@ -159,7 +160,7 @@ impl PortReader<'_> {
         key: ListenerKey,
         fields: &mut GroupFields,
     ) {
-        let is = |field, value: &str| fields.get(&field).is_some_and(|found| found == value);
+        let is = |field, value| fields.is(field, value);
         let udp = key.protocol == Protocol::Udp;
         let mut wrong = Vec::new();
         if key.protocol == Protocol::TcpSsl && is(GroupField::HealthCheckType, "UDP") {
