@@ -355,7 +355,8 @@ section! {
         /// the bound.
         #[schemars(extend("items" = { "type": "string", "pattern": r"^[0-9a-fA-F:.]+/[0-9]{1,3}$" }))]
         cluster_cidrs: Vec<String>;
-        /// Route tables that get the entries. Those of the VPC are found if empty; a VPC with several needs them stated.
+        /// Route tables that get the entries. Those of the VPC are found if empty; a VPC with several needs them stated. Entries
+        /// in a table that is no longer stated stay, and `alicloud-ccm gc` lists them.
         #[schemars(extend("items" = { "type": "string", "format": "route-table-id" }))]
         table_ids: Vec<String>;
         /// Time between full comparisons with the route tables; at least 10 seconds, or `0s` for none.

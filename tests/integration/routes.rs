@@ -219,6 +219,15 @@ async fn two_tables() {
         assert_eq!(entries(&world.testbed, table), [entry(1)], "{table}");
     }
     finish(&world, ccm).await;
+
+    // Entries in a table that the file names no longer are in sync with nothing.
+    let one = ["--set", "route.table_ids=[\"vtb-play\"]"];
+    let listed = String::from_utf8(world.run(&[&["gc"], &one[..]].concat()).await.stdout).unwrap();
+    assert!(listed.contains("in vtb-second") && !listed.contains("in vtb-play"), "{listed}");
+    let deleted = world.run(&[&["gc", "--delete", "--after", "1"], &one[..]].concat()).await;
+    assert!(deleted.status.success(), "{deleted:?}");
+    assert_eq!(entries(&world.testbed, ROUTE_TABLE), [entry(1)]);
+    assert_eq!(entries(&world.testbed, "vtb-second"), []);
 }
 
 async fn switched_off() {

@@ -1,7 +1,7 @@
-//! Route entries whose node does not exist, for `gc`.
+//! Route entries whose node does not exist, or whose table the file names no longer, for `gc`.
 
 use super::tables;
-use crate::alibaba::CloudClient;
+use crate::alibaba::{CloudClient, FaultKind};
 use crate::config::Config;
 use crate::controllers::Clients;
 use crate::controllers::orphan::{NotDeleted, Orphan, Orphans, owners, permit};
@@ -15,6 +15,8 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
     let Clients { cluster, cloud, location } = clients;
     let nodes = cluster.nodes();
     tokio::join!(nodes.store.synced(), cluster.identify());
+    let mut orphans = Orphans::default();
+    let problems = &mut orphans.problems;
     let found = async {
         let nodes = owners(&nodes.store)?;
         if nodes.is_empty() {
@@ -22,11 +24,19 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
             return Err("the API server shows no node at all".to_owned());
         }
         let tables = tables::all_tables(cloud, location, config).await;
-        let tables = tables.map_err(|fault| format!("routes could not be listed: {fault}"))?;
+        let mut tables = tables.map_err(|fault| format!("routes could not be listed: {fault}"))?;
+        let stated = &config.route.table_ids;
+        match tables::others(cloud, location, stated).await {
+            Ok(others) => tables.extend(others),
+            // The controller itself does without the permission.
+            Err(fault) if fault.kind == FaultKind::Denied => {}
+            Err(fault) => {
+                problems.push(format!("tables that route.table_ids does not name could not be read: {fault}"))
+            }
+        }
         let cluster = RouteCluster { id: config.cloud.cluster_id.clone(), uid: cluster.uid().to_owned() };
-        Ok(unclaimed_routes(&tables, &nodes, &cluster))
+        Ok(unclaimed_routes(&tables, stated, &nodes, &cluster))
     };
-    let mut orphans = Orphans::default();
     match found.await {
         Ok(found) => orphans.add(found),
         Err(why) => orphans.problems.push(format!("no route is judged: {why}")),

@@ -65,6 +65,20 @@ pub async fn all_tables(
     read(cloud, &ids).await
 }
 
+/// Tables of the VPC that are not among the `stated` ones, with their entries; none if none is stated.
+pub(super) async fn others(
+    cloud: &CloudClient,
+    location: &CloudLocation,
+    stated: &[String],
+) -> Result<Vec<TableEntries>, Fault> {
+    if stated.is_empty() {
+        return Ok(Vec::new());
+    }
+    let all = cloud.vpc.describe_route_tables(&location.vpc_id).await?;
+    let ids: Vec<String> = all.into_iter().map(|table| table.id).filter(|id| !stated.contains(id)).collect();
+    read(cloud, &ids).await
+}
+
 /// These tables with their entries.
 pub(super) async fn read(cloud: &CloudClient, ids: &[String]) -> Result<Vec<TableEntries>, Fault> {
     let mut tables = Vec::new();

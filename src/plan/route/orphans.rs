@@ -1,4 +1,5 @@
-//! Route entries of ours whose node is not there and that no other node needs, and those of another cluster with the same id.
+//! Route entries of ours whose node is not there and that no other node needs, or in tables that the file does not name; and those
+//! of another cluster with the same id.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::plan::inputs::NodeView;
 use crate::plan::provenance::{Provenance, Unclaimed};
 use crate::plan::provider_id::ProviderId;
 
-/// A route entry whose node is not there.
+/// A route entry that nothing keeps in sync.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct OrphanedRoute {
     /// `rte-...`
@@ -25,19 +26,26 @@ pub struct OrphanedRoute {
     pub instance: String,
     /// The node that it was created for.
     pub node: String,
+    /// Whether routes go into the table.
+    pub is_table_used: bool,
 }
 
 impl fmt::Display for OrphanedRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, table, destination, instance, node } = self;
-        write!(f, "route {destination} to {instance} in {table} ({id}): no node {node}, and no other node needs it")
+        let Self { id, table, destination, instance, node, is_table_used } = self;
+        write!(f, "route {destination} to {instance} in {table} ({id}): ")?;
+        match is_table_used {
+            true => write!(f, "no node {node}, and no other node needs it"),
+            false => write!(f, "route.table_ids does not name the table"),
+        }
     }
 }
 
-/// Entries marked with the id of this cluster whose node is not there and that no other node needs; and those of another cluster
-/// with the same id.
+/// Entries marked with the id of this cluster whose node is not there and that no other node needs, or whose table is not one of
+/// those that are `stated`, if any is; and those of another cluster with the same id.
 pub fn unclaimed_routes(
     tables: &[TableEntries],
+    stated: &[String],
     nodes: &[Arc<NodeView>],
     cluster: &RouteCluster,
 ) -> Vec<Unclaimed<OrphanedRoute>> {
@@ -48,14 +56,16 @@ pub fn unclaimed_routes(
             let (destination, instance) = (entry.destination.trunc(), entry.instance()?);
             let provenance = Provenance::of_uid(&cluster.uid, uid);
             let is_other = matches!(provenance, Provenance::OtherCluster(_));
+            let is_table_used = stated.is_empty() || stated.contains(table);
             let route = || OrphanedRoute {
                 id: entry.id.clone(),
                 table: table.clone(),
                 destination,
                 instance: instance.to_owned(),
                 node: node.name().to_owned(),
+                is_table_used,
             };
-            let is_unclaimed = is_other || !needed(nodes, destination, instance, &node);
+            let is_unclaimed = is_other || !is_table_used || !needed(nodes, destination, instance, &node);
             is_unclaimed.then(|| Unclaimed { what: route(), provenance })
         })
         .collect()
@@ -119,7 +129,7 @@ mod tests {
             entry("10.0.12.0/24", "i-12", made("c1", "u2", "node-1")),
         ];
         let tables = [TableEntries { id: "vtb-1".to_owned(), entries }];
-        let found = unclaimed_routes(&tables, &nodes, &cluster("c1", "u1"));
+        let found = unclaimed_routes(&tables, &[], &nodes, &cluster("c1", "u1"));
         let found: Vec<_> = found.iter().map(|one| (one.what.to_string(), &one.provenance)).collect();
         let text = |destination: &str, instance: &str, node: &str| {
             format!(
@@ -134,5 +144,21 @@ mod tests {
             (text("10.0.12.0/24", "i-12", "node-1"), &other),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn entries_of_ours_in_a_table_that_is_not_stated_are_orphans_although_their_nodes_exist() {
+        let cluster = RouteCluster { id: "c1".to_owned(), uid: "u1".to_owned() };
+        let nodes = [node("node-1", "cn-a.i-1", "10.0.1.0/24")];
+        let table = |id: &str| TableEntries {
+            id: id.to_owned(),
+            entries: vec![
+                entry("10.0.1.0/24", "i-1", mark::description(&cluster, "node-1")),
+                entry("10.0.2.0/24", "i-2", "by hand".to_owned()),
+            ],
+        };
+        let found = unclaimed_routes(&[table("vtb-1"), table("vtb-2")], &["vtb-1".to_owned()], &nodes, &cluster);
+        let found: Vec<String> = found.iter().map(|one| one.what.to_string()).collect();
+        assert_eq!(found, ["route 10.0.1.0/24 to i-1 in vtb-2 (rte-i-1): route.table_ids does not name the table"]);
     }
 }
