@@ -847,7 +847,7 @@ fn defaults_of_the_file_hold_for_new_load_balancers_and_change_none_that_exists_
             let off = "delete_protection = false\nmodification_protection = false\n";
             let quiet = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n";
             let defaults = format!("[service.defaults]\n{off}[nlb]\n{QUIET}[nlb.defaults]\n{off}");
-            product.reconfigure(&testbed, EVERY, &format!("{HASTE}{quiet}{defaults}"));
+            product.reconfigure(&testbed, EVERY, &format!("{HASTE}{quiet}{defaults}"), &[]);
             settled().await;
             // The controller switches it off itself before it deletes a network load balancer, so it also switches it on.
             let existing = [kind == Kind::Clb, true];

@@ -171,8 +171,8 @@ impl Product {
     }
 
     /// Goes on with another configuration for the same controllers.
-    pub(crate) fn reconfigure(&self, testbed: &Testbed, controllers: &[&str], more: &str) {
-        self.config.send_replace(Arc::new(config(testbed, controllers, more, &[])));
+    pub(crate) fn reconfigure(&self, testbed: &Testbed, controllers: &[&str], more: &str, set: &[&str]) {
+        self.config.send_replace(Arc::new(config(testbed, controllers, more, set)));
     }
 
     /// Stops it in order; gives how long that takes.

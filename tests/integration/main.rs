@@ -17,6 +17,7 @@ mod changes_of_mind;
 mod checklist;
 mod commands;
 mod conditions;
+mod config_histories;
 mod config_reload;
 mod config_reload_keys;
 mod conformance;
