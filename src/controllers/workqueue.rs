@@ -197,6 +197,15 @@ impl FailedKey {
     }
 }
 
+/// Why a reconcile starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trigger {
+    /// The object changed.
+    Change,
+    /// Its time has come: a retry, a comparison, or a look at what is under way.
+    Timer,
+}
+
 /// Which keys wait, which are being reconciled, and which wait for their time.
 #[derive(Debug, Default)]
 struct Queue {
@@ -204,8 +213,8 @@ struct Queue {
     urgent: VecDeque<ObjectKey>,
     /// How many urgent keys overtook normal ones since one of those started.
     overtaken: usize,
-    /// What is in one of the queues, and whether a change causes its start.
-    waiting: HashMap<ObjectKey, bool>,
+    /// What is in one of the queues.
+    waiting: HashMap<ObjectKey, Trigger>,
     /// Being reconciled; true if the key changed meanwhile.
     active: HashMap<ObjectKey, bool>,
     /// Starts that changes caused within the last [`INTERVAL`], in order.
@@ -213,8 +222,7 @@ struct Queue {
     /// The last of these for each key.
     started_at: HashMap<ObjectKey, Instant>,
     failures: BTreeMap<ObjectKey, FailedKey>,
-    /// Each with whether a change causes its start.
-    timers: DelayQueue<(ObjectKey, bool)>,
+    timers: DelayQueue<(ObjectKey, Trigger)>,
     timer_of: HashMap<ObjectKey, delay_queue::Key>,
 }
 
@@ -222,8 +230,8 @@ impl Queue {
     fn add(&mut self, key: ObjectKey, urgent: &impl Fn(&ObjectKey) -> bool) {
         if let Some(changed) = self.active.get_mut(&key) {
             *changed = true;
-        } else if let Some(is_changed) = self.waiting.get_mut(&key) {
-            *is_changed = true;
+        } else if let Some(trigger) = self.waiting.get_mut(&key) {
+            *trigger = Trigger::Change;
             // Its change can be urgent although what it waits for was not.
             if urgent(&key)
                 && let Some(place) = self.normal.iter().position(|waiting| *waiting == key)
@@ -237,20 +245,20 @@ impl Queue {
             }
             self.forget_starts();
             match self.started_at.get(&key).copied() {
-                Some(started) => self.start_timer((key, true), started + INTERVAL),
-                None => self.enqueue((key, true), urgent),
+                Some(started) => self.start_timer((key, Trigger::Change), started + INTERVAL),
+                None => self.enqueue((key, Trigger::Change), urgent),
             }
         }
     }
 
     /// Its time has come; a key with a timer is neither waiting nor active.
-    fn enqueue(&mut self, (key, is_changed): (ObjectKey, bool), urgent: &impl Fn(&ObjectKey) -> bool) {
-        self.waiting.insert(key.clone(), is_changed);
+    fn enqueue(&mut self, (key, trigger): (ObjectKey, Trigger), urgent: &impl Fn(&ObjectKey) -> bool) {
+        self.waiting.insert(key.clone(), trigger);
         let lane = if urgent(&key) { &mut self.urgent } else { &mut self.normal };
         lane.push_back(key);
     }
 
-    fn start_timer(&mut self, due: (ObjectKey, bool), at: Instant) {
+    fn start_timer(&mut self, due: (ObjectKey, Trigger), at: Instant) {
         let key = due.0.clone();
         self.timer_of.insert(key, self.timers.insert_at(due, at));
     }
@@ -274,10 +282,10 @@ impl Queue {
         }
         self.overtaken = if overtakes && !self.normal.is_empty() { self.overtaken + 1 } else { 0 };
         let key = if overtakes { self.urgent.pop_front() } else { self.normal.pop_front() }?;
-        let is_changed = self.waiting.remove(&key).unwrap_or(false);
+        let trigger = self.waiting.remove(&key);
         self.active.insert(key.clone(), false);
         self.forget_starts();
-        if is_changed {
+        if trigger == Some(Trigger::Change) {
             let now = Instant::now();
             self.started.push_back((now, key.clone()));
             self.started_at.insert(key.clone(), now);
@@ -305,7 +313,7 @@ impl Queue {
             return Some(Duration::ZERO);
         }
         if let Some(delay) = delay {
-            self.start_timer((key, false), Instant::now() + delay);
+            self.start_timer((key, Trigger::Timer), Instant::now() + delay);
         }
         delay
     }
@@ -332,8 +340,8 @@ impl Queue {
         self.normal.len() + self.urgent.len()
     }
 
-    /// The next key whose time has come, and whether a change causes its start; never ready if none waits for its time.
-    async fn due(&mut self) -> (ObjectKey, bool) {
+    /// The next key whose time has come; never ready if none waits for its time.
+    async fn due(&mut self) -> (ObjectKey, Trigger) {
         match std::future::poll_fn(|context| self.timers.poll_expired(context)).await {
             Some(expired) => {
                 let due = expired.into_inner();

@@ -152,10 +152,8 @@ impl<P: Product> Engine<P> {
         self.take_over_restated(case).await?;
         let was_managed = P::KIND.is_managed(&case.service);
         let wanted = self.preparer.wanted(case).await?;
-        case.state
-            .in_flight
-            .applied
-            .extend(wanted.goal.desired().into_iter().flat_map(|desired| desired.applies.clone()));
+        let applies = wanted.goal.desired().into_iter().flat_map(|desired| &desired.applies);
+        case.state.in_flight.applied.extend(applies.cloned());
         if !self.writer.add_finalizer(&mut case.service, &case.state.in_flight.applied).await? {
             return Ok(ReconcileResult::RequeueAfter(SECOND_SIGHTING));
         }
