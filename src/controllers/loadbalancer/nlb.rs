@@ -9,6 +9,7 @@ mod together;
 mod zones;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use litemap::LiteMap;
 
@@ -148,8 +149,8 @@ impl Product for NlbProduct {
         Ok(Completed { shows_all_made, unread })
     }
 
-    async fn settle(&self, observed: &mut Observed) -> Result<Settled, Fault> {
-        self.settle_jobs(observed).await
+    async fn settle(&self, observed: &mut Observed, passed: Duration) -> Result<Settled, Fault> {
+        self.settle_jobs(observed, passed).await
     }
 
     async fn refresh(

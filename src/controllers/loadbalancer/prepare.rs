@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
@@ -311,7 +312,8 @@ impl<P: Product> Preparer<P> {
             return Ok(Vec::new());
         }
         let Some(mut known) = case.state.cached.known.clone() else { return Ok(Vec::new()) };
-        let settled = self.product.settle(Arc::make_mut(&mut known.observed)).await?;
+        let passed = case.state.in_flight.changed_at.map_or(Duration::ZERO, |at| at.elapsed());
+        let settled = self.product.settle(Arc::make_mut(&mut known.observed), passed).await?;
         case.state.in_flight.changed_at = Some(Instant::now());
         case.state.cached.refusals.note_failed(settled.not_added);
         if let Some(id) = settled.made_and_gone {

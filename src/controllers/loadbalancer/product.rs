@@ -6,6 +6,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -72,8 +73,12 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         search: &Search<'_>,
     ) -> impl Future<Output = Result<Completed, Fault>> + Send;
 
-    /// Reads the status of pending jobs of the cloud.
-    fn settle(&self, _observed: &mut Observed<Self::Model>) -> impl Future<Output = Result<Settled, Fault>> + Send {
+    /// Reads the status of pending jobs of the cloud, `_passed` after the last look at them.
+    fn settle(
+        &self,
+        _observed: &mut Observed<Self::Model>,
+        _passed: Duration,
+    ) -> impl Future<Output = Result<Settled, Fault>> + Send {
         async { Ok(Settled::default()) }
     }
 

@@ -20,18 +20,15 @@ use crate::plan::loadbalancer::operation::Part;
 use crate::plan::loadbalancer::ownership::LABEL_SECURITY_GROUP;
 use crate::plan::loadbalancer::steps::Target;
 
-/// How long making a load balancer takes at least, and whatever another program does.
-const LONG: Duration = Duration::from_secs(5);
 /// How long changes of a load balancer take.
 const INSTANCE: Duration = Duration::from_secs(3);
 /// How long changes of a listener take.
 const LISTENER: Duration = Duration::from_secs(2);
-/// How long changes of a server group and its backends take at most, as a rule.
+/// How long changes of a server group and its backends take at most, as a rule. How long the removal of a load balancer takes varies:
+/// label and finalizer of its Service wait for it.
 const GROUP: Duration = Duration::from_millis(1200);
 /// How long the quickest additions take: a pod that moves leaves its group when the job that added its successor has ended.
 const QUICKEST: Duration = Duration::from_millis(500);
-/// Looks after which a job takes longer than usual, so that each further look waits a step longer.
-const USUAL_LOOKS: u32 = 4;
 /// The longest time between two looks.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -83,7 +80,7 @@ impl CloudModel for NlbModel {
                         | Operation::Own(Own::DeleteFormerListener { .. })
                 ),
                 adds: operation.adds().to_vec(),
-                looks: 0,
+                age: Duration::ZERO,
             };
             observed.parts.jobs.insert(target, job);
         }
@@ -126,21 +123,22 @@ impl CloudModel for NlbModel {
         Some((LABEL_SECURITY_GROUP, groups.first().map(|group| group.id.as_str())))
     }
 
-    /// In what time the first of the jobs is likely done. Of a job that lasts, looks become less frequent.
+    /// In what time the first of the jobs is likely done. A job that lasts longer than usual is looked at again once it is twice as
+    /// old, but after at most 5 s, or a quarter of its age.
     fn look_again(observed: &Observed) -> Option<Duration> {
-        let time = |(target, job): (&Target, &Job)| {
-            let first = match target {
-                _ if job.id.is_empty() => LONG,
-                // How long it takes varies, and label and finalizer of its Service wait for it.
-                Target::LoadBalancer if job.deletes => LONG.min(GROUP * (1 << job.looks.min(2))),
-                Target::Group(_) if job.looks < 2 && !job.adds.is_empty() => QUICKEST,
+        let wait = |(target, job): (&Target, &Job)| {
+            let usual = match target {
+                _ if job.id.is_empty() => Job::LONG,
+                Target::Group(_) if !job.adds.is_empty() => QUICKEST,
                 Target::Group(_) => GROUP,
+                Target::LoadBalancer if job.deletes => GROUP,
                 Target::Listener(_) | Target::FormerListener(_) => LISTENER,
                 Target::LoadBalancer | Target::Attribute(_) | Target::AccessList => INSTANCE,
             };
-            LONGEST.min(first * (1 + job.looks / USUAL_LOOKS))
+            let wait = if job.age < usual { usual - job.age } else { job.age.min(Job::LONG).max(job.age / 4) };
+            wait.clamp(QUICKEST, LONGEST)
         };
-        observed.parts.jobs.iter().map(time).min()
+        observed.parts.jobs.iter().map(wait).min()
     }
 
     fn settled_groups(observed: &Observed) -> Option<Cow<'_, LiteMap<String, ObservedGroup>>> {
@@ -288,6 +286,8 @@ fn change_instance(instance: &mut ObservedInstance, own: &Own) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::plan::loadbalancer::cloud::ObservedListener;
     use crate::plan::loadbalancer::model::{Backend, BackendKey, BackendKind};
@@ -341,19 +341,33 @@ mod tests {
         assert_eq!(on(ListenerKey::port(443, Protocol::Tcp).into(), job("job-1", false, &[])), None);
     }
 
-    #[test]
-    fn a_job_that_lasts_is_looked_at_less_and_less_often_and_at_least_every_minute() {
-        for (target, id) in [(Target::LoadBalancer, ""), (Target::LoadBalancer, "job-1"), (Target::AccessList, "job-2")]
-        {
-            let after = |looks| {
-                let job = Job { id: id.to_owned(), looks, ..Job::default() };
-                let mut observed = Observed::default();
-                observed.parts.jobs.insert(target.clone(), job);
-                NlbModel::look_again(&observed).unwrap()
-            };
-            assert_eq!(after(0), after(USUAL_LOOKS - 1), "a usual job ends in this time");
-            assert!(after(USUAL_LOOKS) > after(0) && after(40) > after(20), "{target:?}");
-            assert_eq!(after(10_000), LONGEST);
+    proptest! {
+        #[test]
+        fn jobs_that_run_beside_others_are_seen_to_end_in_time(millis in proptest::array::uniform4(50..100_000_u64)) {
+            let job = |id: &str| Job { id: id.to_owned(), ..Job::default() };
+            let jobs = [
+                (Target::LoadBalancer, job("")),
+                (group_of("sgp-1"), Job { adds: vec![backend(1)], ..job("job-1") }),
+                (group_of("sgp-2"), job("job-2")),
+                (ListenerKey::port(80, Protocol::Tcp).into(), job("job-3")),
+            ];
+            let ends = millis.map(Duration::from_millis);
+            let mut observed = Observed::default();
+            observed.parts.jobs.extend(jobs.iter().cloned());
+            let (mut now, mut looks) = (Duration::ZERO, 0);
+            while let Some(wait) = NlbModel::look_again(&observed) {
+                now += wait;
+                looks += 1;
+                observed.parts.jobs.iter_mut().for_each(|(_, job)| job.age += wait);
+                for ((target, job), end) in jobs.iter().zip(ends) {
+                    if end <= now && observed.parts.jobs.remove(target).is_some() {
+                        let usual = if job.id.is_empty() { Job::LONG } else { INSTANCE };
+                        let latest = usual.max((end * 2).min(end + Job::LONG).max(end * 5 / 4)) + QUICKEST;
+                        prop_assert!(now <= latest, "{:?} ends after {:?}, seen after {:?}", target, end, now);
+                    }
+                }
+            }
+            prop_assert!(looks <= 30, "{}", looks);
         }
     }
 }

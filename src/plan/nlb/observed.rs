@@ -1,6 +1,7 @@
 //! A network load balancer as the cloud holds it, normalised.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use litemap::LiteMap;
 
@@ -58,10 +59,15 @@ pub struct Job {
     pub line: String,
     /// Whether it takes away what it is about, or backends of it.
     pub deletes: bool,
-    /// How often it was looked at and still ran.
-    pub looks: u32,
+    /// How old it was when it was last looked at and still ran.
+    pub age: Duration,
     /// Backends that it adds: if it fails, one of them can be to blame.
     pub adds: Vec<Backend>,
+}
+
+impl Job {
+    /// How long making a load balancer takes, and whatever another program does.
+    pub const LONG: Duration = Duration::from_secs(5);
 }
 
 /// The instance itself. Text is as the API spells it; empty where the API says nothing.
@@ -178,13 +184,6 @@ impl Observed {
         }
         for (target, job) in busy {
             self.parts.jobs.entry(target).or_insert(job);
-        }
-    }
-
-    /// The job of this target still runs.
-    pub fn looked_at(&mut self, target: &Target) {
-        if let Some(job) = self.parts.jobs.get_mut(target) {
-            job.looks += 1;
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the cloud carries out after it has answered.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use super::NlbProduct;
 use super::together::Together;
@@ -79,7 +80,8 @@ impl Jobs {
 
 impl NlbProduct {
     /// Asks what became of all jobs, and how far the making of a load balancer is, which has no job.
-    pub(super) async fn settle_jobs(&self, observed: &mut Observed) -> Result<Settled, Fault> {
+    pub(super) async fn settle_jobs(&self, observed: &mut Observed, passed: Duration) -> Result<Settled, Fault> {
+        observed.parts.jobs.iter_mut().for_each(|(_, job)| job.age += passed);
         let mut settled = Settled::default();
         let ids: Vec<String> =
             observed.parts.jobs.values().map(|job| job.id.clone()).filter(|id| !id.is_empty()).collect();
@@ -96,7 +98,7 @@ impl NlbProduct {
         };
         for (target, job) in observed.parts.jobs.clone() {
             match states.get(&job.id) {
-                Some(JobState::Running) => observed.looked_at(&target),
+                Some(JobState::Running) => {}
                 Some(JobState::Done) => observed.settle(&target),
                 Some(JobState::Failed) => {
                     let backends = job.adds.clone();
@@ -107,7 +109,9 @@ impl NlbProduct {
                     settled.failed.push((line, fault));
                 }
                 None if job.id.is_empty() && target == Target::LoadBalancer && !job.deletes => {
-                    self.see_instance(observed, &mut settled).await?;
+                    if job.age >= Job::LONG {
+                        self.see_instance(observed, &mut settled).await?;
+                    }
                 }
                 None => settled.is_unknown = true,
             }
@@ -126,7 +130,6 @@ impl NlbProduct {
         match self.look_at(&id).await {
             Ok(instance) if matches!(instance.status.as_str(), "Provisioning" | "Configuring") => {
                 observed.instance = Some(instance);
-                observed.looked_at(&Target::LoadBalancer);
             }
             Ok(instance) if is_new => {
                 observed.instance = Some(instance);

@@ -276,7 +276,7 @@ impl Product for Tiny {
         Ok(Completed { shows_all_made: Some(true), unread: Vec::new() })
     }
 
-    async fn settle(&self, seen: &mut Seen) -> Result<Settled, Fault> {
+    async fn settle(&self, seen: &mut Seen, _: Duration) -> Result<Settled, Fault> {
         let mut names = self.0.lock();
         names.looks += 1;
         let mut settled = Settled::default();
