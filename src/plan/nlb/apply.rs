@@ -20,8 +20,6 @@ use crate::plan::loadbalancer::operation::Part;
 use crate::plan::loadbalancer::ownership::LABEL_SECURITY_GROUP;
 use crate::plan::loadbalancer::steps::Target;
 
-/// How long changes of a load balancer take.
-const INSTANCE: Duration = Duration::from_secs(3);
 /// How long changes of a listener take.
 const LISTENER: Duration = Duration::from_secs(2);
 /// How long changes of a server group and its backends take at most, as a rule. How long the removal of a load balancer takes varies:
@@ -29,6 +27,8 @@ const LISTENER: Duration = Duration::from_secs(2);
 const GROUP: Duration = Duration::from_millis(1200);
 /// How long the quickest additions take: a pod that moves leaves its group when the job that added its successor has ended.
 const QUICKEST: Duration = Duration::from_millis(500);
+/// The longest time between two looks at a job that lasts for less than four times as long.
+const LONG: Duration = Duration::from_secs(5);
 /// The longest time between two looks.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -128,14 +128,14 @@ impl CloudModel for NlbModel {
     fn look_again(observed: &Observed) -> Option<Duration> {
         let wait = |(target, job): (&Target, &Job)| {
             let usual = match target {
-                _ if job.id.is_empty() => Job::LONG,
+                _ if job.id.is_empty() => Job::INSTANCE,
                 Target::Group(_) if !job.adds.is_empty() => QUICKEST,
                 Target::Group(_) => GROUP,
                 Target::LoadBalancer if job.deletes => GROUP,
                 Target::Listener(_) | Target::FormerListener(_) => LISTENER,
-                Target::LoadBalancer | Target::Attribute(_) | Target::AccessList => INSTANCE,
+                Target::LoadBalancer | Target::Attribute(_) | Target::AccessList => Job::INSTANCE,
             };
-            let wait = if job.age < usual { usual - job.age } else { job.age.min(Job::LONG).max(job.age / 4) };
+            let wait = if job.age < usual { usual - job.age } else { job.age.min(LONG).max(job.age / 4) };
             wait.clamp(QUICKEST, LONGEST)
         };
         observed.parts.jobs.iter().map(wait).min()
@@ -359,10 +359,9 @@ mod tests {
                 now += wait;
                 looks += 1;
                 observed.parts.jobs.iter_mut().for_each(|(_, job)| job.age += wait);
-                for ((target, job), end) in jobs.iter().zip(ends) {
+                for ((target, _), end) in jobs.iter().zip(ends) {
                     if end <= now && observed.parts.jobs.remove(target).is_some() {
-                        let usual = if job.id.is_empty() { Job::LONG } else { INSTANCE };
-                        let latest = usual.max((end * 2).min(end + Job::LONG).max(end * 5 / 4)) + QUICKEST;
+                        let latest = Job::INSTANCE.max((end * 2).min(end + LONG).max(end * 5 / 4)) + QUICKEST;
                         prop_assert!(now <= latest, "{:?} ends after {:?}, seen after {:?}", target, end, now);
                     }
                 }

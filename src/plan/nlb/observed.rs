@@ -66,8 +66,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// How long making a load balancer takes, and whatever another program does.
-    pub const LONG: Duration = Duration::from_secs(5);
+    /// How long a load balancer takes to be made or changed, and whatever another program does.
+    pub const INSTANCE: Duration = Duration::from_secs(3);
 }
 
 /// The instance itself. Text is as the API spells it; empty where the API says nothing.
