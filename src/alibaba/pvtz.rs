@@ -28,16 +28,13 @@ pub struct PrivateZone {
 pub struct Pvtz(pub(super) SigningClient);
 
 impl Pvtz {
-    /// The zones of a name that are bound to a VPC. Several can have the same name.
+    /// The zones that are bound to a VPC. Several can have the same name.
     ///
     /// # Errors
     /// As any call.
-    pub async fn find_zones(&self, name: &str, vpc_id: &str) -> Result<Vec<PrivateZone>, Fault> {
-        let request = self.0.read(DESCRIBE_ZONES).with("Keyword", name).with("SearchMode", "EXACT");
-        let request = request.with("QueryVpcId", vpc_id).with("QueryRegionId", self.0.region());
-        let mut zones = unique(request.numbered("Zones", PAGE, zone).await?, |zone| &zone.id);
-        zones.retain(|zone| zone.name.eq_ignore_ascii_case(name));
-        Ok(zones)
+    pub async fn zones_of(&self, vpc_id: &str) -> Result<Vec<PrivateZone>, Fault> {
+        let request = self.0.read(DESCRIBE_ZONES).with("QueryVpcId", vpc_id).with("QueryRegionId", self.0.region());
+        Ok(unique(request.numbered("Zones", PAGE, zone).await?, |zone| &zone.id))
     }
 
     /// A zone and the VPCs that it is bound to; `None` if there is no such zone in this account.

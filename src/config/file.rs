@@ -496,7 +496,7 @@ section! {
     Pvtz {
         /// Id of the zone that gets the records. It must exist, and be bound to the VPC of the cluster. The controller needs
         /// either this or `zone_name`; with neither, `*` in `controllers` leaves it out. Records in a zone that was stated before
-        /// stay there.
+        /// stay, and `alicloud-ccm gc` lists them.
         zone_id: Option<String> ["name"] => "5f1e0c5d2b7a4c6e8d9f0a1b2c3d4e5f";
         /// Name of the zone, which is looked for among the zones that are bound to the VPC of the cluster.
         zone_name: Option<String> ["object-name"] => "cluster.example";

@@ -68,8 +68,8 @@ pub async fn run(context: Context) {
 /// Why the zone cannot be read, or must not be written, in words.
 pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Previewed, String> {
     let watches = Watches::open(&clients.cluster);
-    let (rules, wanted, records) = read(clients, config, &watches).await.map_err(|trouble| trouble.to_string())?;
-    let mut lines = diff(&wanted, &records, &rules, &mut Sightings::new(), Duration::ZERO).lines();
+    let (rules, wanted, state) = read(clients, config, &watches).await.map_err(|trouble| trouble.to_string())?;
+    let mut lines = diff(&wanted, &state.records, &rules, &mut Sightings::new(), Duration::ZERO).lines();
     let problem = |(owner, text)| PlanLine::new(NAME, owner, LineKind::Problem, text);
     lines.extend(wanted.problems.iter().map(problem));
     lines.retain(|line| only.is_none_or(|only| line.object == only.to_string()));
@@ -92,7 +92,7 @@ async fn read(
     clients: &Clients,
     config: &Config,
     watches: &Watches,
-) -> Result<(RecordRules, WantedRecords, Vec<ZoneRecord>), ZoneTrouble> {
+) -> Result<(RecordRules, WantedRecords, ZoneState), ZoneTrouble> {
     let Clients { cluster, cloud, location } = clients;
     watches.synced().await;
     cluster.identify().await;
@@ -105,7 +105,7 @@ async fn read(
         let plan = diff(&wanted, &state.records, &rules, &mut Sightings::new(), Duration::ZERO);
         reader.refresh(&mut state, &plan).await?;
     }
-    Ok((rules, wanted, state.records))
+    Ok((rules, wanted, state))
 }
 
 fn rules(config: &Config, uid: &str, zone: &PrivateZone) -> Result<RecordRules, ZoneTrouble> {

@@ -542,4 +542,15 @@ async fn what_has_no_owner_is_listed_and_goes_only_at_a_second_look() {
     let (text, code) = gc(&["gc", "--delete", "--after", "1"]).await;
     assert_eq!((text.matches("deleted: ").count(), code), (1, Some(0)), "{text}");
     assert_eq!(lines(&world.testbed), ["gone.default.svc A 10.96.7.3", both[0]]);
+    // Once the file names another zone, all records of this cluster in this one are without use.
+    let other = PrivateZone::new("other.play", "vpc-play");
+    world.testbed.cloud.edit(|account| account.private_zones.insert("zone-other".into(), other));
+    let other = ["--set", "pvtz.zone_name=other.play"];
+    let (text, _) = gc(&[&["gc"], &other[..]].concat()).await;
+    assert!(
+        text.contains("(shop.default.svc A 10.96.7.2) of the private zone cluster.play: [pvtz] names another"),
+        "{text}"
+    );
+    let (text, code) = gc(&[&["gc", "--delete", "--after", "1"], &other[..]].concat()).await;
+    assert_eq!((lines(&world.testbed), code), (vec!["gone.default.svc A 10.96.7.3".to_owned()], Some(0)), "{text}");
 }

@@ -470,10 +470,10 @@ async fn network(cloud: &CloudClient) {
 
 async fn records(cloud: &CloudClient) {
     let (pvtz, permit) = (&cloud.pvtz, permit());
-    let zones = pvtz.find_zones("cluster.example", "vpc-1").await.unwrap();
+    let zones = pvtz.zones_of("vpc-1").await.unwrap();
     let id = zones[0].id.as_str();
     assert_eq!((zones.len(), id, zones[0].name.as_str()), (1, "zone-1", "cluster.example"));
-    assert!(pvtz.find_zones("cluster.example", "vpc-2").await.unwrap().is_empty());
+    assert!(pvtz.zones_of("vpc-2").await.unwrap().is_empty());
     let found = pvtz.describe_zone(id).await.unwrap().unwrap();
     assert_eq!(found, (zones[0].clone(), vec!["vpc-1".to_owned()]));
     assert_eq!(pvtz.describe_zone("zone-2").await.unwrap(), None);

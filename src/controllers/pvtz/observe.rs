@@ -65,7 +65,8 @@ impl ZoneReader<'_> {
         let options = &self.config.pvtz;
         let Some(id) = &options.zone_id else {
             let name = options.zone_name.as_deref().unwrap_or_default();
-            let zones = self.pvtz.find_zones(name, vpc).await?;
+            let mut zones = self.pvtz.zones_of(vpc).await?;
+            zones.retain(|zone| zone.name.eq_ignore_ascii_case(name));
             return match zones.as_slice() {
                 [zone] => Ok(zone.clone()),
                 [] => Err(ZoneTrouble::Unusable(format!(

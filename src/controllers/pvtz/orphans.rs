@@ -1,13 +1,15 @@
-//! Records of this cluster whose Service or node does not exist, for `gc`.
+//! Records of this cluster whose Service or node does not exist, or in a zone that the file does not name, for `gc`.
 
 use super::{NAME, Watches, read};
-use crate::alibaba::CloudClient;
+use crate::alibaba::pvtz::PrivateZone;
+use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::config::Config;
 use crate::controllers::Clients;
 use crate::controllers::orphan::{NotDeleted, Orphan, Orphans, permit};
 use crate::fence::Fence;
 use crate::plan::inputs::ObjectKey;
 use crate::plan::provenance::{Provenance, Unclaimed};
+use crate::plan::pvtz::diff::RecordRules;
 use crate::plan::pvtz::orphans::{OrphanedRecord, orphaned};
 
 /// If the file lists the controller; without it no zone is known.
@@ -18,7 +20,7 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
     }
     let watches = Watches::open(&clients.cluster);
     match read(clients, config, &watches).await {
-        Ok((rules, _, records)) => {
+        Ok((rules, _, state)) => {
             let Watches { services, nodes, .. } = &watches;
             let exists = |owner: &ObjectKey| match &*owner.namespace {
                 "" => nodes.store.is_empty() || nodes.store.has(owner),
@@ -26,11 +28,32 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
             };
             // The remark is made of the uid.
             let ours = |what| Unclaimed { what, provenance: Provenance::ThisCluster };
-            orphans.add(orphaned(&records, &rules, exists).into_iter().map(ours));
+            orphans.add(orphaned(&state.records, &rules, Some(&exists)).into_iter().map(ours));
+            match elsewhere(clients, &state.zone, rules).await {
+                Ok(found) => orphans.add(found.into_iter().map(ours)),
+                // The controller itself does without the permission.
+                Err(fault) if fault.kind == FaultKind::Denied => {}
+                Err(fault) => {
+                    orphans.problems.push(format!("zones that [pvtz] does not name could not be read: {fault}"));
+                }
+            }
         }
         Err(why) => orphans.problems.push(format!("no record of the private zone is judged: {why}")),
     }
     orphans
+}
+
+/// Records in zones of the VPC that the file does not name.
+async fn elsewhere(clients: &Clients, used: &PrivateZone, rules: RecordRules) -> Result<Vec<OrphanedRecord>, Fault> {
+    let Clients { cloud, location, .. } = clients;
+    let mut found = Vec::new();
+    for zone in cloud.pvtz.zones_of(&location.vpc_id).await? {
+        if zone.id != used.id {
+            let (records, _) = cloud.pvtz.list_records(&zone.id).await?;
+            found.extend(orphaned(&records, &RecordRules { zone: zone.name, ..rules.clone() }, None));
+        }
+    }
+    Ok(found)
 }
 
 impl Orphan for OrphanedRecord {

@@ -8,7 +8,7 @@ use super::ZoneRecord;
 use super::diff::RecordRules;
 use crate::plan::inputs::ObjectKey;
 
-/// A record whose Service or node is not there.
+/// A record that nobody wants.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct OrphanedRecord {
     /// The cloud's id of it.
@@ -19,28 +19,33 @@ pub struct OrphanedRecord {
     pub record: String,
     /// Namespace and name of the Service, or the name of the node.
     pub owner: String,
+    /// Whether the file names the zone. In others nothing is wanted.
+    pub is_zone_used: bool,
 }
 
 impl fmt::Display for OrphanedRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, zone, record, owner } = self;
-        let kind = if owner.contains('/') { "Service" } else { "node" };
-        write!(f, "record {id} ({record}) of the private zone {zone}: no {kind} {owner}")
+        let Self { id, zone, record, owner, is_zone_used } = self;
+        write!(f, "record {id} ({record}) of the private zone {zone}: ")?;
+        match is_zone_used {
+            true => write!(f, "no {} {owner}", if owner.contains('/') { "Service" } else { "node" }),
+            false => f.write_str("[pvtz] names another zone"),
+        }
     }
 }
 
-/// Those of `records` whose object does not exist.
+/// Those of `records` whose object does not exist, or all in a zone that is not used. `exists` is `None` there.
 pub fn orphaned(
     records: &[ZoneRecord],
     rules: &RecordRules,
-    exists: impl Fn(&ObjectKey) -> bool,
+    exists: Option<&dyn Fn(&ObjectKey) -> bool>,
 ) -> Vec<OrphanedRecord> {
     let ours = records.iter().filter(|record| record.remark == rules.remark);
     let orphans = ours.filter_map(|record| {
         let content = record.content(&rules.zone)?;
         let (id, zone) = (record.id.clone(), rules.zone.clone());
-        let owner = Some(content.owner()).filter(|owner| !exists(owner))?.to_string();
-        Some(OrphanedRecord { id, zone, record: content.to_string(), owner })
+        let owner = Some(content.owner()).filter(|owner| !exists.is_some_and(|exists| exists(owner)))?.to_string();
+        Some(OrphanedRecord { id, zone, record: content.to_string(), owner, is_zone_used: exists.is_some() })
     });
     orphans.collect()
 }
