@@ -491,7 +491,7 @@ fn a_service_that_waits_for_the_quota_of_its_backends_is_not_read_each_time() {
 #[test]
 fn one_list_answers_for_network_load_balancers_that_are_being_made_together() {
     const LOOKS: [&str; 3] = ["GetLoadBalancerAttribute", "ListLoadBalancers", "ListAsynJobs"];
-    for (services, expected) in [(1, [5, 3, 4]), (60, [28, 153, 14])] {
+    for (services, expected) in [(1, [8, 3, 4]), (60, [25, 150, 14])] {
         let (looks, log) = on_a_clock_of_its_own(0, async {
             let testbed = exposed_network(services).await;
             testbed.cloud.dials(|dials| {

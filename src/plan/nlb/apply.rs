@@ -20,6 +20,8 @@ use crate::plan::loadbalancer::operation::Part;
 use crate::plan::loadbalancer::ownership::LABEL_SECURITY_GROUP;
 use crate::plan::loadbalancer::steps::Target;
 
+/// How long a load balancer takes to be made or changed, and whatever another program does.
+const INSTANCE: Duration = Duration::from_secs(3);
 /// How long changes of a listener take.
 const LISTENER: Duration = Duration::from_secs(2);
 /// How long changes of a server group and its backends take at most, as a rule. How long the removal of a load balancer takes varies:
@@ -128,12 +130,12 @@ impl CloudModel for NlbModel {
     fn look_again(observed: &Observed) -> Option<Duration> {
         let wait = |(target, job): (&Target, &Job)| {
             let usual = match target {
-                _ if job.id.is_empty() => Job::INSTANCE,
+                _ if job.id.is_empty() => INSTANCE,
                 Target::Group(_) if !job.adds.is_empty() => QUICKEST,
                 Target::Group(_) => GROUP,
                 Target::LoadBalancer if job.deletes => GROUP,
                 Target::Listener(_) | Target::FormerListener(_) => LISTENER,
-                Target::LoadBalancer | Target::Attribute(_) | Target::AccessList => Job::INSTANCE,
+                Target::LoadBalancer | Target::Attribute(_) | Target::AccessList => INSTANCE,
             };
             let wait = if job.age < usual { usual - job.age } else { job.age.min(LONG).max(job.age / 4) };
             wait.clamp(QUICKEST, LONGEST)
@@ -361,7 +363,7 @@ mod tests {
                 observed.parts.jobs.iter_mut().for_each(|(_, job)| job.age += wait);
                 for ((target, _), end) in jobs.iter().zip(ends) {
                     if end <= now && observed.parts.jobs.remove(target).is_some() {
-                        let latest = Job::INSTANCE.max((end * 2).min(end + LONG).max(end * 5 / 4)) + QUICKEST;
+                        let latest = INSTANCE.max((end * 2).min(end + LONG).max(end * 5 / 4)) + QUICKEST;
                         prop_assert!(now <= latest, "{:?} ends after {:?}, seen after {:?}", target, end, now);
                     }
                 }

@@ -65,11 +65,6 @@ pub struct Job {
     pub adds: Vec<Backend>,
 }
 
-impl Job {
-    /// How long a load balancer takes to be made or changed, and whatever another program does.
-    pub const INSTANCE: Duration = Duration::from_secs(3);
-}
-
 /// The instance itself. Text is as the API spells it; empty where the API says nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedInstance {

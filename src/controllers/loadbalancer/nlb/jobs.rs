@@ -109,9 +109,7 @@ impl NlbProduct {
                     settled.failed.push((line, fault));
                 }
                 None if job.id.is_empty() && target == Target::LoadBalancer && !job.deletes => {
-                    if job.age >= Job::INSTANCE {
-                        self.see_instance(observed, &mut settled).await?;
-                    }
+                    self.see_instance(observed, &mut settled).await?;
                 }
                 None => settled.is_unknown = true,
             }
