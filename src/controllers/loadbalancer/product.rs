@@ -73,7 +73,7 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         search: &Search<'_>,
     ) -> impl Future<Output = Result<Completed, Fault>> + Send;
 
-    /// Reads the status of pending jobs of the cloud, `_passed` after the last look at them.
+    /// Reads the status of pending jobs of the cloud. `_passed` is the time since the last look at them.
     fn settle(
         &self,
         _observed: &mut Observed<Self::Model>,

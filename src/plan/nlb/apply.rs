@@ -20,17 +20,17 @@ use crate::plan::loadbalancer::operation::Part;
 use crate::plan::loadbalancer::ownership::LABEL_SECURITY_GROUP;
 use crate::plan::loadbalancer::steps::Target;
 
-/// How long a load balancer takes to be made or changed, and whatever another program does.
+/// How long making or changing a load balancer takes, and a change by another program.
 const INSTANCE: Duration = Duration::from_secs(3);
 /// How long changes of a listener take.
 const LISTENER: Duration = Duration::from_secs(2);
-/// How long changes of a server group and its backends take at most, as a rule. How long the removal of a load balancer takes varies:
-/// label and finalizer of its Service wait for it.
+/// How long changes of a server group and its backends take at most, as a rule. The removal of a load balancer takes no usual time,
+/// and label and finalizer of its Service wait for it, so its first look comes as early.
 const GROUP: Duration = Duration::from_millis(1200);
 /// How long the quickest additions take: a pod that moves leaves its group when the job that added its successor has ended.
 const QUICKEST: Duration = Duration::from_millis(500);
-/// The longest time between two looks at a job that lasts for less than four times as long.
-const LONG: Duration = Duration::from_secs(5);
+/// Up to this age, a job is looked at again at twice its age. Later looks come so long after each other, or a quarter of the age.
+const DOUBLES_UNTIL: Duration = Duration::from_secs(5);
 /// The longest time between two looks.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -137,7 +137,7 @@ impl CloudModel for NlbModel {
                 Target::Listener(_) | Target::FormerListener(_) => LISTENER,
                 Target::LoadBalancer | Target::Attribute(_) | Target::AccessList => INSTANCE,
             };
-            let wait = if job.age < usual { usual - job.age } else { job.age.min(LONG).max(job.age / 4) };
+            let wait = if job.age < usual { usual - job.age } else { job.age.min(DOUBLES_UNTIL).max(job.age / 4) };
             wait.clamp(QUICKEST, LONGEST)
         };
         observed.parts.jobs.iter().map(wait).min()
@@ -363,7 +363,7 @@ mod tests {
                 observed.parts.jobs.iter_mut().for_each(|(_, job)| job.age += wait);
                 for ((target, _), end) in jobs.iter().zip(ends) {
                     if end <= now && observed.parts.jobs.remove(target).is_some() {
-                        let latest = INSTANCE.max((end * 2).min(end + LONG).max(end * 5 / 4)) + QUICKEST;
+                        let latest = INSTANCE.max((end * 2).min(end + DOUBLES_UNTIL).max(end * 5 / 4)) + QUICKEST;
                         prop_assert!(now <= latest, "{:?} ends after {:?}, seen after {:?}", target, end, now);
                     }
                 }

@@ -1,4 +1,4 @@
-//! Records that carry the remark of this cluster, and whose object does not exist.
+//! Records that carry the remark of this cluster, and whose object does not exist or whose zone the file does not name.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::ZoneRecord;
 use super::diff::RecordRules;
 use crate::plan::inputs::ObjectKey;
 
-/// A record that nobody wants.
+/// A record of this cluster whose Service or node does not exist, or whose zone the file does not name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct OrphanedRecord {
     /// The cloud's id of it.
@@ -19,7 +19,7 @@ pub struct OrphanedRecord {
     pub record: String,
     /// Namespace and name of the Service, or the name of the node.
     pub owner: String,
-    /// Whether the file names the zone. In others nothing is wanted.
+    /// Whether the file names the zone.
     pub is_zone_used: bool,
 }
 
@@ -34,7 +34,8 @@ impl fmt::Display for OrphanedRecord {
     }
 }
 
-/// Those of `records` whose object does not exist, or all in a zone that is not used. `exists` is `None` there.
+/// Those of `records` whose object does not exist. In a zone that the file does not name, `exists` is `None`: no object needs a record
+/// there.
 pub fn orphaned(
     records: &[ZoneRecord],
     rules: &RecordRules,
@@ -44,7 +45,7 @@ pub fn orphaned(
     let orphans = ours.filter_map(|record| {
         let content = record.content(&rules.zone)?;
         let (id, zone) = (record.id.clone(), rules.zone.clone());
-        let owner = Some(content.owner()).filter(|owner| !exists.is_some_and(|exists| exists(owner)))?.to_string();
+        let owner = Some(content.owner()).filter(|owner| exists.is_none_or(|exists| !exists(owner)))?.to_string();
         Some(OrphanedRecord { id, zone, record: content.to_string(), owner, is_zone_used: exists.is_some() })
     });
     orphans.collect()

@@ -184,7 +184,7 @@ impl<P: Product> Engine<P> {
         let sighting = &prepared.sighting;
         let mut observed = sighting.observed.clone();
         match before {
-            // Of an equal value, the former stays: a comparison of all load balancers leaves no holes in the memory then.
+            // An equal former value stays, so that a comparison of all load balancers does not fragment the memory.
             Some(before) if before.observed == observed => observed = before.observed,
             _ => self.texts.share(&mut observed),
         }
