@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sim::cloud::{Fault, PrivateZone, ZoneRecord};
 use sim::cluster::{Endpoint, Version};
 use sim::request_hold::Moment;
-use sim::testbed::{Testbed, ZONE};
+use sim::testbed::{ACCESS_KEY, Testbed, ZONE};
 
 use crate::harness::{Ccm, PATIENCE, World, counts};
 use crate::in_process::{Product, on_a_clock_of_its_own};
@@ -553,4 +553,11 @@ async fn what_has_no_owner_is_listed_and_goes_only_at_a_second_look() {
     );
     let (text, code) = gc(&[&["gc", "--delete", "--after", "1"], &other[..]].concat()).await;
     assert_eq!((lines(&world.testbed), code), (vec!["gone.default.svc A 10.96.7.3".to_owned()], Some(0)), "{text}");
+    // A controller that is told the id of its zone does without the list of zones, and so does gc.
+    world.edit(|text| text.replace("zone_name = \"cluster.play\"", "zone_id = \"zone-play\""));
+    let denied = ["DescribeZones".to_owned()].into();
+    world.testbed.cloud.edit(|cloud| cloud.keys.get_mut(ACCESS_KEY.0).unwrap().denied = denied);
+    assert_eq!(gc(&["gc"]).await, ("Nothing is without an owner.\n".to_owned(), Some(0)));
+    let calls = world.testbed.cloud.calls();
+    assert!(calls.iter().any(|call| call.action == "DescribeZones" && call.outcome.starts_with("Forbidden")));
 }
