@@ -48,7 +48,7 @@ async fn listeners_on_a_load_balancer_that_the_service_no_longer_names_do_not_ho
     let names = ["moved", "unnamed", "unmanaged"];
     for (port, name) in (80..).zip(names) {
         let annotations = [("id", first.as_str()), ("force-override-listeners", "true")];
-        expose(&world.testbed, name, &[port], &["node-1"], &annotations);
+        expose(&world.testbed, name, &[port, port + 1000], &["node-1"], &annotations);
     }
     expose(&world.testbed, "mistaken", &[80], &["node-1"], &[]);
     let ccm = world.start();

@@ -22,7 +22,7 @@ pub enum GroupFilter<'a> {
     /// Those that carry the tag.
     Tag(&'a str, &'a str),
     /// Those of these ids.
-    Ids(&'a [String]),
+    Ids(&'a BTreeSet<String>),
     /// Those of exactly these names.
     Names(&'a [String]),
 }
@@ -73,7 +73,7 @@ impl Nlb {
                 found.retain(|group| group.details.tags.len() >= 10 || tagged(group));
             }
             GroupFilter::Ids(ids) => {
-                for chunk in ids.chunks(CHUNK) {
+                for chunk in ids.iter().collect::<Vec<_>>().chunks(CHUNK) {
                     found.extend(request().list("ServerGroupIds", chunk).by_token("ServerGroups", listed).await?);
                 }
                 found.retain(|group| ids.contains(&group.id));
@@ -113,8 +113,9 @@ impl Nlb {
         if keys.iter().any(|key| key.kind == BackendKind::Ip) {
             found = self.describe_servers(group_id).await?.backends;
         } else {
-            for chunk in keys.chunks(CHUNK) {
-                let request = self.list_servers(group_id).list("ServerIds", chunk.iter().map(|key| &key.server_id));
+            let servers: BTreeSet<_> = keys.iter().map(|key| &key.server_id).collect();
+            for chunk in servers.into_iter().collect::<Vec<_>>().chunks(CHUNK) {
+                let request = self.list_servers(group_id).list("ServerIds", chunk);
                 let listed = request.by_token("Servers", server).await?;
                 found.extend(listed.into_iter().filter_map(|(backend, _)| backend));
             }

@@ -376,7 +376,7 @@ async fn server_group(cloud: &CloudClient, tls: bool) -> String {
         assert_eq!(found.details.fields.get(field), Some(value), "{field}");
     }
     nlb.set_group(&permit, &id, &GroupFields::from([(GroupField::HealthyThreshold, "7".into())])).await.unwrap();
-    let found = nlb.list_groups(GroupFilter::Ids(std::slice::from_ref(&id))).await.unwrap().remove(0);
+    let found = nlb.list_groups(GroupFilter::Ids(&[id.clone()].into())).await.unwrap().remove(0);
     assert_eq!(found.details.fields[&GroupField::HealthyThreshold], "7");
     id
 }

@@ -1,5 +1,7 @@
 //! What must be read before a diff means anything.
 
+use std::collections::BTreeSet;
+
 use super::desired::{ClbModel, Desired};
 use super::diff::access_list;
 use super::diff::instance::charge_differs;
@@ -19,7 +21,7 @@ pub struct MissingReads {
     /// Ids of server groups whose backends must be listed.
     pub group_backends: Vec<String>,
     /// Ids of certificates that must be looked up.
-    pub certificates: Vec<String>,
+    pub certificates: BTreeSet<String>,
     /// Usual name of the access control list that must be looked up.
     pub access_list: Option<String>,
 }
@@ -74,8 +76,6 @@ impl Desired {
                 needs.certificates.extend([new, old].into_iter().filter(is_unread));
             }
         }
-        needs.certificates.sort_unstable();
-        needs.certificates.dedup();
         needs
     }
 }

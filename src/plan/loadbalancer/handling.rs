@@ -1,5 +1,7 @@
 //! Who handles a Service, and what is to be done about it.
 
+use std::collections::BTreeSet;
+
 use super::annotations::{AnnotationKey, FORCE_OVERRIDE_LISTENERS, ID, MANAGE, PRESERVE_ON_DELETE, VGROUP_PORT, raw};
 use super::applied;
 use super::management::ManagementLevel;
@@ -345,7 +347,7 @@ pub struct Departure {
     /// Whether our listeners go from a user's load balancer.
     pub override_listeners: bool,
     /// Ids of the user's server groups that the Service names, or named: they can hold backends of ours.
-    pub named_groups: Vec<String>,
+    pub named_groups: BTreeSet<String>,
 }
 
 impl Departure {
@@ -365,7 +367,7 @@ impl Departure {
 }
 
 /// What stands before the first colon of each item, also of one that is malformed otherwise.
-fn named_groups(text: &str) -> Vec<String> {
+fn named_groups(text: &str) -> BTreeSet<String> {
     let ids = text.split(',').filter_map(|item| item.split(':').next()).map(str::trim);
     ids.filter(|id| !id.is_empty()).map(str::to_owned).collect()
 }

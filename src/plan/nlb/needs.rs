@@ -14,11 +14,11 @@ pub struct MissingReads {
     /// Whether all listeners must be listed.
     pub listeners: bool,
     /// Ids of other load balancers whose listeners must be listed: they use server groups of the Service.
-    pub former: Vec<String>,
+    pub former: BTreeSet<String>,
     /// TCPSSL listeners whose certificates must be listed.
     pub certificates: Vec<ListenerKey>,
     /// Ids of server groups that must be looked up: the Service names them, or listeners of the user's load balancer use them.
-    pub named_groups: Vec<String>,
+    pub named_groups: BTreeSet<String>,
     /// Ids of server groups whose backends must be listed.
     pub group_backends: Vec<String>,
     /// Whether security groups with the mark of the Service must be looked for.
@@ -54,7 +54,7 @@ impl Desired {
             return needs;
         };
         let used = groups_of_users(self.reuse.is_some(), observed);
-        needs.named_groups = named.chain(former).chain(used).collect::<BTreeSet<_>>().into_iter().collect();
+        needs.named_groups = named.chain(former).chain(used).collect();
         // On a user's load balancer they lead to groups that the Service named before.
         let decide = self.manage_listeners || self.reuse.is_some() || self.has_stale_group(observed);
         needs.listeners = observed.listeners.is_none() && decide;

@@ -66,7 +66,7 @@ pub(super) const STEPS: &[Step] = super::steps![
     };
     "make it a second time", run => done(run.cloud.nlb.create_group(&run.permit, &run.place.vpc, &group(run)).await);
     "find the server group available", run => {
-        let found = run.cloud.nlb.list_groups(GroupFilter::Ids(&[run.id("server group")?])).await?;
+        let found = run.cloud.nlb.list_groups(GroupFilter::Ids(&[run.id("server group")?].into())).await?;
         ready(found.iter().any(|group| group.details.status == "Available"))
     };
     "change the server group", run => {
@@ -170,7 +170,7 @@ pub(super) const STEPS: &[Step] = super::steps![
         released(run.cloud.nlb.delete_group(&run.permit, &run.id("server group")?).await)
     };
     "find the server group no longer", run => {
-        ready(run.cloud.nlb.list_groups(GroupFilter::Ids(&[run.id("server group")?])).await?.is_empty())
+        ready(run.cloud.nlb.list_groups(GroupFilter::Ids(&[run.id("server group")?].into())).await?.is_empty())
     };
     "delete the load balancer", run => done(run.cloud.nlb.delete_instance(&run.permit, &run.id("nlb")?).await);
     "find it no longer", run => gone(run.cloud.nlb.describe_instance(&run.id("nlb")?).await);

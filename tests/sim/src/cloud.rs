@@ -549,6 +549,13 @@ impl Cloud {
         for name in &params.doubled {
             say(format!("{name} was sent twice"));
         }
+        let mut listed = BTreeSet::new();
+        for (name, value) in &params.values {
+            let Some((list, number)) = name.rsplit_once('.') else { continue };
+            if number.bytes().all(|digit| digit.is_ascii_digit()) && !listed.insert((list, value)) {
+                say(format!("{list} names {value} twice"));
+            }
+        }
         for (name, value) in &params.values {
             let may_be_empty = name.starts_with("Tag.") && name.ends_with(".Value");
             if value.is_empty() && !may_be_empty {

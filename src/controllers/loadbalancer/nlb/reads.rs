@@ -94,7 +94,7 @@ impl NlbProduct {
         expected: BTreeSet<String>,
         made: &Made,
     ) -> Result<bool, Fault> {
-        let missing: Vec<String> = expected.into_iter().filter(|id| !observed.groups.contains_key(id)).collect();
+        let missing: BTreeSet<String> = expected.into_iter().filter(|id| !observed.groups.contains_key(id)).collect();
         if missing.is_empty() {
             return Ok(true);
         }
@@ -241,7 +241,7 @@ impl NlbProduct {
     }
 
     /// Listeners of other load balancers; one that is gone has none.
-    async fn read_former(&self, ids: &[String], observed: &mut Observed) -> Result<(), Fault> {
+    async fn read_former(&self, ids: &BTreeSet<String>, observed: &mut Observed) -> Result<(), Fault> {
         let wanted: Vec<&str> = ids.iter().map(String::as_str).collect();
         let mut found = match self.api.describe_listeners(&wanted).await {
             Err(fault) if fault.kind == FaultKind::Gone => HashMap::new(),

@@ -354,7 +354,7 @@ fn a_new_certificate_must_be_valid_unless_the_old_one_is_gone() {
     let with = |certificate: &'static str| World::new(&[("protocol-port", "https:80"), ("cert-id", certificate)]);
     let cloud = with("cert-1").served();
     let desired = with("cert-2").desired();
-    assert_eq!(desired.needs(&cloud.observed).certificates, ["cert-1", "cert-2"]);
+    assert_eq!(desired.needs(&cloud.observed).certificates, ["cert-1", "cert-2"].map(str::to_owned).into());
     for (old, new, allowed) in [
         (CertificateState::Valid, CertificateState::Valid, true),
         (CertificateState::Valid, CertificateState::Expired, false),
