@@ -78,16 +78,17 @@ fn may_override<M: ProductModel>(desired: &Desired<M>, observed: &Observed<M>, l
     desired.reuse.is_some() && is_free(&listener.description) && sends_to_users
 }
 
-/// What refers to which group once the plan has run. Without management, no listener is ours to change.
+/// What refers to which group once the plan has run. Without management, no listener is ours to change, and none changes.
 pub(crate) fn references<M: ProductModel>(
     desired: &Desired<M>,
     observed: &Observed<M>,
     changes: &ListenerChanges<M::ListenerKey>,
 ) -> GroupReferences<M::ListenerKey> {
     let mut references = GroupReferences::default();
+    let are_managed = desired.manage.keeps(ManagementLevel::Listeners);
     for (key, listener) in observed.listeners.as_ref().into_iter().flatten() {
         let id = listener.group_id.clone();
-        if changes.deleted.contains(key) || changes.moved.contains(key) {
+        if are_managed && (changes.deleted.contains(key) || changes.moved.contains(key)) {
             references.dropped.entry(id).or_default().push(*key);
         } else {
             let ours = desired.manage_listeners && is_ours(desired, observed, listener);
