@@ -488,6 +488,32 @@ fn nothing_of_a_service_is_left_although_its_id_names_another_load_balancer_than
 }
 
 #[test]
+fn backends_follow_and_nothing_is_left_although_one_write_drops_the_label_and_names_another_load_balancer() {
+    for kind in Kind::BOTH {
+        on_a_clock_of_its_own(0, async {
+            let (testbed, another) =
+                (testbed(kind).await, if kind == Kind::Nlb { "nlb-another" } else { "lb-another" });
+            testbed.join(2);
+            [id_of_user(kind), another].iter().for_each(|id| kind.of_user(&testbed, id));
+            let before = held(&testbed, kind);
+            override_listeners(&testbed, kind, "web");
+            let _product = start(&testbed, "");
+            settled().await;
+            let id = json!({ID: another});
+            let replaced = json!({"finalizers": null, "labels": null, "annotations": id});
+            testbed.cluster.patch("Service", "default", "web", &json!({"metadata": replaced})).unwrap();
+            settled().await;
+            point_at(&testbed, "web", &[2]);
+            settled().await;
+            assert!(kind.all_lead_to(&testbed, &[2]), "{kind:?}");
+            set(&testbed, &json!({"type": "ClusterIP"}));
+            settled().await;
+            assert_eq!(held(&testbed, kind), before, "{kind:?}");
+        });
+    }
+}
+
+#[test]
 fn a_service_that_was_never_served_leaves_nothing_on_the_load_balancer_that_it_asked_for_first() {
     with_each(async |between| {
         for kind in Kind::BOTH {

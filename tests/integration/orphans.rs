@@ -170,6 +170,38 @@ async fn gc_names_and_removes_what_a_service_that_vanished_left_on_a_load_balanc
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn gc_names_and_removes_what_a_service_with_a_host_name_left_when_it_moved_to_another_load_balancer() {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    testbed.join(1);
+    ["lb-first", "lb-second"].into_iter().for_each(|id| Kind::Clb.of_user(&testbed, id));
+    let world = World::of(testbed, EVERY, &format!("{HASTE}{MORE}"));
+    let testbed = &world.testbed;
+    Kind::Clb.expose(testbed, "web", &[80], &[1]);
+    for (key, value) in [("id", "lb-first"), ("force-override-listeners", "true"), ("hostname", "shop.example.com")] {
+        annotate(testbed, "web", key, value);
+    }
+    let ccm = world.start();
+    let label = || world.service("web")["metadata"]["labels"]["service.k8s.alibaba/loadbalancer-id"].clone();
+    let is_ready = |id: &str| {
+        let published = world.service("web")["status"]["loadBalancer"]["ingress"][0]["hostname"] == "shop.example.com";
+        let serves = testbed.cloud.look(|account| account.load_balancers[id].listeners.len() == 1);
+        label() == id && published && serves
+    };
+    world.until("it is served", |_| is_ready("lb-first")).await;
+    annotate(testbed, "web", "id", "lb-second");
+    world.until_event("Service", "web", "LoadBalancerLeft").await;
+    world.until("it is served by the other one", |_| is_ready("lb-second")).await;
+    assert!(ccm.stop().await.success());
+    assert_eq!(Kind::Clb.listeners(testbed), [80, 80], "clients may still use the first one");
+
+    let listed = String::from_utf8(world.run(&["gc"]).await.stdout).unwrap();
+    assert!(listed.contains("lb-first/default/web") && !listed.contains("lb-second"), "{listed}");
+    world.run(&["gc", "--delete", "--after", "1", "lb-first/default/web"]).await;
+    let listeners = |id: &str| testbed.cloud.look(|account| account.load_balancers[id].listeners.len());
+    assert_eq!([listeners("lb-first"), listeners("lb-second")], [0, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn gc_leaves_a_load_balancer_that_a_service_claims_while_another_one_is_deleted() {
     for kind in Kind::BOTH {
         let testbed = Testbed::open(Version::NEWEST).await.unwrap();

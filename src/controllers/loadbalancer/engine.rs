@@ -77,17 +77,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
     async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(mut case) = self.view(key).await else { return ReconcileResult::Done };
         let handling = case.handling;
-        let result = match handling {
-            Handling::Ignore => self.leave_alone(&mut case).await,
-            Handling::Ensure => match self.ensure(&mut case).await {
-                Err(Halt::Unfound(Unfound::OfOtherService(id))) => self.take_back(&mut case, id).await,
-                Err(refusal) => Err(self.follow_on_former(&mut case, refusal).await),
-                ensured => ensured,
-            },
-            Handling::ServeOn => self.serve_on(&mut case).await,
-            Handling::Retire => self.retire(&mut case).await,
-            Handling::Delete => self.remove(&mut case).await,
-        };
+        let result = self.handle(&mut case).await;
         self.conclude(case, handling, result).await
     }
 }
@@ -132,6 +122,33 @@ impl<P: Product> Engine<P> {
         &self.preparer.product
     }
 
+    async fn handle(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
+        match case.handling {
+            Handling::Ignore => self.leave_alone(case).await,
+            Handling::Ensure => match self.ensure(case).await {
+                Err(Halt::Unfound(Unfound::OfOtherService(id))) => self.take_back(case, id).await,
+                Err(refusal) => Err(self.follow_on_former(case, refusal).await),
+                ensured => ensured,
+            },
+            Handling::ServeOn => self.serve_on(case).await,
+            Handling::Retire => self.retire(case).await,
+            Handling::Delete => self.remove(case).await,
+        }
+    }
+
+    /// Puts the label back that another client dropped, while the Service is served: nothing else leads to the load balancer of
+    /// a user that the annotation no longer names.
+    pub(super) async fn restore_label(&self, case: &mut Case<P::Model>) -> Result<(), Halt> {
+        let (label, known) = (P::KIND.label(&case.service), &mut case.state.in_flight.label);
+        if !label.is_empty() {
+            label.clone_into(known);
+        } else if !known.is_empty() && P::KIND.serves(&case.service) {
+            let id = known.clone();
+            self.name(case, &id).await?;
+        }
+        Ok(())
+    }
+
     async fn leave_alone(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
         case.state.cached.known = None;
         self.withhold(case, BACKENDS_WITHHELD, None);
@@ -157,6 +174,7 @@ impl<P: Product> Engine<P> {
         if !self.writer.add_finalizer(&mut case.service, &case.state.in_flight.applied).await? {
             return Ok(ReconcileResult::RequeueAfter(SECOND_SIGHTING));
         }
+        self.restore_label(case).await?;
         let prepared = self.preparer.prepare(case, wanted).await;
         if self.preparer.moves(case, prepared.as_ref(), was_managed).await? {
             case.start_again();
@@ -165,7 +183,8 @@ impl<P: Product> Engine<P> {
         let prepared = prepared?;
         case.state.in_flight.released = None;
         self.see_again_before_recreating(case, &prepared)?;
-        if let (false, Some(id)) = (prepared.plan.steps.is_empty(), prepared.goal.named()) {
+        let is_used = !prepared.plan.is_unusable && !prepared.plan.steps.is_empty();
+        if let Some(id) = prepared.goal.named().filter(|_| is_used) {
             // No mark leads to a user's load balancer once the Service names another one.
             self.name(case, id).await?;
         }
@@ -176,10 +195,14 @@ impl<P: Product> Engine<P> {
 
     /// Labels the Service with this load balancer.
     pub(super) async fn name(&self, case: &mut Case<P::Model>, id: &str) -> Result<(), Halt> {
-        if P::KIND.label(&case.service) != id {
+        let former = P::KIND.label(&case.service).to_owned();
+        if former != id {
             let label = P::KIND.naming_label(&case.service);
             self.writer.set_labels(&case.service, [(label, Some(id))]).await?;
             Arc::make_mut(&mut case.service).labels.insert(label.to_owned(), id.to_owned());
+            if !former.is_empty() {
+                self.reporter.moved(&case.service, &former, id);
+            }
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What Services that vanished without their finalizer left on load balancers of users.
+//! What Services left on load balancers of users: those that vanished without their finalizer, and those that moved.
 //!
 //! The plan that removes a Service also removes what it left, so that the same proofs of ownership hold. The mark of a listener
 //! contains the name of its Service and the id of the cluster, but not the uid of the cluster.
@@ -21,7 +21,7 @@ use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::loadbalancer::annotations::{AnnotationKey, FORCE_OVERRIDE_LISTENERS, ID};
 use crate::plan::loadbalancer::cloud::Observed;
 use crate::plan::loadbalancer::goal::Goal;
-use crate::plan::loadbalancer::orphans::may_have_one;
+use crate::plan::loadbalancer::orphans::may_use;
 use crate::plan::loadbalancer::ownership::REUSE_TAG;
 use crate::plan::loadbalancer::settings::ServiceSettings;
 use crate::plan::loadbalancer::steps::Plan;
@@ -71,7 +71,7 @@ pub(super) async fn named_by_marks<P: Product>(product: &P, settings: &ServiceSe
     Ok(found)
 }
 
-/// What those of the `suspects` left that are not among the `services`.
+/// What those of the `suspects` left that are not among the `services`, or that use another load balancer.
 pub(super) async fn left_behind<P: Product>(
     product: &Arc<P>,
     suspects: Vec<Suspect>,
@@ -80,11 +80,16 @@ pub(super) async fn left_behind<P: Product>(
 ) -> Result<Vec<Unclaimed<LeftBehind<P>>>, Fault> {
     let mut found = Vec::new();
     for Suspect { load_balancer, service: key, uid, provenance } in suspects {
-        if services.iter().any(|service| service.key == key && may_have_one(service)) {
+        let there = services.iter().find(|service| service.key == key);
+        let is_used = |address: &str| there.is_some_and(|service| may_use(service, &load_balancer, address));
+        if is_used("") {
             continue;
         }
         let (id, service) = (format!("{load_balancer}/{key}"), gone(&key, &uid, &load_balancer));
-        let (_, plan) = removal(&**product, &service, settings).await?;
+        let (observed, plan) = removal(&**product, &service, settings).await?;
+        if observed.tagged().is_some_and(|instance| is_used(instance.address)) {
+            continue;
+        }
         let steps: Vec<String> = plan.steps.iter().map(|step| step.operation.to_string()).collect();
         if !steps.is_empty() {
             let (product, settings) = (product.clone(), settings.clone());
@@ -136,7 +141,7 @@ impl<P: Product> fmt::Display for LeftBehind<P> {
         let Self { id, service, steps, .. } = self;
         write!(
             f,
-            "{id}: no Service {}, which left on this load balancer of a user what this removes: {}",
+            "{id}: no Service {} uses this load balancer of a user, where one left what these steps remove: {}",
             service.key,
             steps.join("; ")
         )

@@ -253,7 +253,7 @@ impl<P: Product> Preparer<P> {
             Err(Halt::Unfound(Unfound::Detached(_))) => return Ok(!case.state.is_published()),
             Err(_) => return Ok(false),
         };
-        let is_refused = plan.steps.is_empty() && !plan.problems.is_empty();
+        let is_refused = plan.is_unusable || (plan.steps.is_empty() && !plan.problems.is_empty());
         if goal.named().is_none() || is_refused {
             return Ok(false);
         }

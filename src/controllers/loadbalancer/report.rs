@@ -530,6 +530,16 @@ impl ServiceReporter {
         self.warning(service, "LoadBalancerLeft", message);
     }
 
+    /// Reports that a Service which publishes a host name or an elastic address moves from one load balancer of a user to another
+    /// one.
+    pub(super) fn moved(&self, service: &ServiceView, former: &str, id: &str) {
+        let message = format!(
+            "The Service moves to load balancer {id}. Its listeners and server groups on {former} are left as they are, so that \
+             clients can follow; alicloud-ccm gc lists and removes them"
+        );
+        self.warning(service, "LoadBalancerLeft", message);
+    }
+
     /// Reports that the controller removed everything that it had made for the Service; `done` are the steps of the plan.
     pub(super) fn cleaned(&self, service: &ServiceView, done: &[String]) {
         let steps =

@@ -74,11 +74,13 @@ pub(crate) fn diff<M: DiffModel>(desired: &Desired<M>, observed: &Observed<M>) -
     let usable = instance_diff::usable(desired, observed, is_bound).and_then(|()| M::usable(desired, instance));
     let is_usable = usable.is_ok();
     plan.problems.extend(usable.err());
+    plan.is_unusable = !is_usable;
     if instance.is_none() && desired.reuse.is_none() {
         let is_open = is_usable && !desired.problems.withhold_load_balancer();
         return group_diff::unless_in_vain(desired, observed, is_open, converge(desired, observed, plan));
     }
-    let follow = |problems, serves| Plan { problems, ..group_diff::follow(desired, observed, serves) };
+    let follow =
+        |problems, serves| Plan { problems, is_unusable: true, ..group_diff::follow(desired, observed, serves) };
     if !is_usable {
         // Groups that are no part of a load balancer go on: what sends traffic to them now still does.
         return if M::HAS_OWN_GROUPS { plan } else { follow(plan.problems, false) };

@@ -204,6 +204,16 @@ impl<'a> Claims<'a> {
     }
 }
 
+/// Whether a Service may use the load balancer of a user with this id and, if it is known, this address: the Service names it, or
+/// nothing says that it has another one.
+pub fn may_use(service: &ServiceView, id: &str, address: &str) -> bool {
+    let labels = [LABEL_LB_ID, LABEL_FORMER_LB_ID].into_iter().filter_map(|label| service.labels.get(label));
+    let had: Vec<&str> = labels.map(String::as_str).filter(|id| !id.is_empty()).collect();
+    let is_published = service.ingress.iter().any(|it| it.ip == address || it.hostname == address);
+    let is_named = had.contains(&id) || raw(service, ID).map(str::trim) == Some(id);
+    may_have_one(service) && (had.is_empty() || is_named || (is_published && !address.is_empty()))
+}
+
 /// Whether a Service asks for a load balancer, or is not yet cleaned up after.
 pub fn may_have_one(service: &ServiceView) -> bool {
     service.is_load_balancer() || LoadBalancerKind::ALL.iter().any(|kind| kind.may_be_left(service))

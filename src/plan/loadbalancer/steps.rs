@@ -49,6 +49,8 @@ pub struct Plan<M: OperationModel> {
     pub warnings: Vec<ServiceProblem>,
     /// Observations that change nothing but that the user should see, such as unmanaged differences or foreign listeners.
     pub notes: Vec<String>,
+    /// Whether the load balancer must not be used: at most, backends follow.
+    pub is_unusable: bool,
     /// Whether backends stay that would be removed if all that is needed to say so were known.
     pub withholds_backends: bool,
     /// Whether it overrides a listener that other Services can override as well.

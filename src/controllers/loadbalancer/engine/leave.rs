@@ -16,6 +16,7 @@ impl<P: Product> Engine<P> {
         if let Some(left) = case.state.in_flight.watch_may_lag_for() {
             return Ok(ReconcileResult::RequeueAfter(left));
         }
+        self.restore_label(case).await?;
         let wanted = self.preparer.wanted(case).await?;
         let prepared = self.preparer.prepare(case, wanted).await?;
         if let Some(wait) = self.see_again_before_releasing(case, &prepared) {

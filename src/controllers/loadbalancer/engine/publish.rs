@@ -185,7 +185,8 @@ impl<P: Product> Engine<P> {
         let is_current = service.ingress == published.ingress || goal.publishes_elastic();
         // What one port lacks keeps no other from its clients.
         let has_address = !service.ingress.is_empty();
-        let is_due = (has_address && is_current) || observed.has_running_listener(goal.owner());
+        let serves_there = !prepared.plan.is_unusable && observed.has_running_listener(goal.owner());
+        let is_due = (has_address && is_current) || serves_there;
         let other_serves = has_address && takes_over;
         execution.failures.stopped.is_none() && is_due && !other_serves
     }

@@ -13,6 +13,8 @@ use crate::plan::loadbalancer::ownership::{CLUSTER_UID_TAG, MARK_TAG, default_na
 impl<P: Product> Engine<P> {
     /// Takes the load balancer with this id back, which the label names, if it is proven to have been made for the Service.
     pub(super) async fn take_back(&self, case: &mut Case<P::Model>, id: String) -> Result<ReconcileResult, Halt> {
+        // Its user may drop the label.
+        case.state.in_flight.label.clear();
         let Some(uid) = self.uid_before(case, &id).await? else { return Err(Unfound::OfOtherService(id).into()) };
         self.writer.set_restored(&case.service, &uid).await?;
         self.reporter.restored(&case.service, &id);
