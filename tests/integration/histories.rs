@@ -95,10 +95,10 @@ impl Start {
             }
         });
         for number in 0..USERS {
-            Kind::Clb.of_user(&testbed, &format!("lb-user-s{number}"));
-            Kind::Nlb.of_user(&testbed, &format!("nlb-user-s{number}"));
+            Kind::Clb.of_user(&testbed, &format!("lb-user-u{number}"));
+            Kind::Nlb.of_user(&testbed, &format!("nlb-user-u{number}"));
             for letter in ["a", "b"] {
-                testbed.cloud.edit(|cloud| groups_of_user(cloud, &format!("user-s{number}"), letter));
+                testbed.cloud.edit(|cloud| groups_of_user(cloud, &format!("user-u{number}"), letter));
             }
         }
         let foreign = Foreign::settle(&testbed, &["s0", "s1"]);
@@ -445,7 +445,7 @@ async fn live(life: &Life, start: &Start, is_binary: bool) -> Result<(), String>
     while !place.said() {
         place.pass(Duration::from_millis(500)).await;
         if began.elapsed() > NEVER {
-            return Err("a deleted Service is not gone".to_owned());
+            return Err(format!("a deleted Service is not gone:\n    {}", last_calls(&place)));
         }
     }
     let mut calls = place.testbed.cloud.calls().len();
@@ -479,7 +479,8 @@ async fn live(life: &Life, start: &Start, is_binary: bool) -> Result<(), String>
                 break;
             }
         } else if began.elapsed() > NEVER + SOON {
-            return Err(format!("it never comes to rest:\n{}", last_calls(&place, &fresh)));
+            let worlds = [&place, &fresh].map(last_calls).join("\n    fresh: ");
+            return Err(format!("it never comes to rest:\n    {worlds}"));
         }
     }
     let found = found.unwrap_or_default();
@@ -516,14 +517,12 @@ async fn live(life: &Life, start: &Start, is_binary: bool) -> Result<(), String>
     Ok(())
 }
 
-/// What both worlds were asked last.
-fn last_calls(place: &Place, fresh: &Place) -> String {
-    let last = |place: &Place| {
-        let calls = place.testbed.cloud.writes();
-        let text = calls.iter().rev().take(6).map(|call| format!("{} {}", call.action, call.outcome));
-        text.collect::<Vec<_>>().join("; ")
-    };
-    format!("    {}\n    fresh: {}", last(place), last(fresh))
+/// What a world was asked last.
+fn last_calls(place: &Place) -> String {
+    let calls = place.testbed.cloud.writes();
+    let last: Vec<String> =
+        calls.iter().rev().take(6).map(|call| format!("{} {}", call.action, call.outcome)).collect();
+    last.join("; ")
 }
 
 fn attempt(life: &Life, start: &Start) -> (Result<(), String>, String) {

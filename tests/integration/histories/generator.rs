@@ -1,5 +1,6 @@
 //! Lives from a seed.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use alicloud_ccm::plan::clb::annotations::Name as ClbName;
@@ -8,7 +9,7 @@ use alicloud_ccm::plan::loadbalancer::annotations::{self, AnnotationKey, Annotat
 use alicloud_ccm::plan::nlb::annotations::Name as NlbName;
 use serde_json::{Value, json};
 
-use super::life::{Deed, Life, Pause, Step, fields, index, merge};
+use super::life::{Deed, Life, Pause, Step, fields, merge};
 use super::values::{GROUP, INVALID, valid};
 use super::{NETWORK_CLASS, known};
 use crate::random_faults::Dice;
@@ -68,15 +69,12 @@ const SLOTS: u64 = 12;
 pub(crate) const NODES: u64 = 4;
 
 /// Names the load balancer of a user for a Service that was made with one.
-fn at_home(service: &mut Value, number: u64) {
-    if service["home"].is_null() {
-        return;
-    }
-    let stated = service["home"].clone();
-    let id =
-        if service["class"] == NETWORK_CLASS { format!("nlb-user-s{number}") } else { format!("lb-user-s{number}") };
+fn at_home(service: &mut Value) {
+    let Some(number) = service["home"]["at"].as_u64() else { return };
+    let stated = service["home"]["stated"].clone();
+    let kind = if service["class"] == NETWORK_CLASS { "nlb" } else { "lb" };
     merge(service, &json!({"annotations": stated}));
-    service["annotations"][annotations::ID.full()] = id.into();
+    service["annotations"][annotations::ID.full()] = format!("{kind}-user-u{number}").into();
 }
 
 /// The generator.
@@ -85,6 +83,8 @@ struct Generator {
     rows: [Vec<Row>; 2],
     wanted: Value,
     services: u64,
+    /// Services that were told to use another load balancer of a user since they were made.
+    moved: BTreeSet<String>,
 }
 
 /// The life of a seed.
@@ -99,7 +99,7 @@ pub(crate) fn life(seed: u64) -> Life {
     };
     let pace = dice.below(3);
     let rows = [rows::<ClbName>(), rows::<NlbName>()];
-    let mut generator = Generator { dice, rows, wanted: json!({}), services };
+    let mut generator = Generator { dice, rows, wanted: json!({}), services, moved: BTreeSet::new() };
     let mut steps = vec![Step { pause: Pause::For(Duration::ZERO), deed: Deed::Change(generator.first()) }];
     let disturbed = generator.dice.below(3) == 0;
     for _ in 0..4 + generator.dice.below(10) {
@@ -115,10 +115,12 @@ pub(crate) fn life(seed: u64) -> Life {
     let last = generator.last();
     let soon = Pause::For(Duration::from_millis(500));
     steps.extend(disturbed.then_some(Step { pause: soon, deed: Deed::Calm }));
-    // A new process doubts for minutes that a Service which was published has no listener, unless it sees why.
-    let is_managed_again = last.as_ref().is_some_and(|patch| patch.to_string().contains(&annotations::MANAGE.full()));
-    let pause = if is_managed_again { Pause::Settle } else { soon };
-    steps.extend(last.map(|patch| Step { pause, deed: Deed::Change(patch) }));
+    for patch in last {
+        // A new process doubts for minutes that a Service which was published has no listener, unless it sees why.
+        let is_managed_again = patch.to_string().contains(&annotations::MANAGE.full());
+        let pause = if is_managed_again { Pause::Settle } else { soon };
+        steps.push(Step { pause, deed: Deed::Change(patch) });
+    }
     Life { seed, steps }
 }
 
@@ -162,14 +164,15 @@ impl Generator {
             it["ports"]["b"] = self.port(number, 1);
         }
         if number < USERS && self.one_in(4) {
-            it["home"] =
-                json!({annotations::FORCE_OVERRIDE_LISTENERS.full(): if self.one_in(4) { "false" } else { "true" }});
+            let at = if self.one_in(3) { self.dice.below(USERS) } else { number };
+            let force = if self.one_in(4) { "false" } else { "true" };
+            it["home"] = json!({"at": at, "stated": {annotations::FORCE_OVERRIDE_LISTENERS.full(): force}});
         }
         for _ in 0..self.dice.below(4) {
             let row = self.row(&it);
-            it["annotations"][row.key.as_str()] = self.value(&row, number, &it).into();
+            it["annotations"][row.key.as_str()] = self.value(&row, &it).into();
         }
-        at_home(&mut it, number);
+        at_home(&mut it);
         it["pods"] = self.pods(&json!({}));
         it
     }
@@ -186,10 +189,10 @@ impl Generator {
         rows[usize::try_from(self.dice.below(rows.len() as u64)).unwrap()].clone()
     }
 
-    fn value(&mut self, row: &Row, number: u64, service: &Value) -> String {
+    fn value(&mut self, row: &Row, service: &Value) -> String {
         let value = self.dice.below(row.values.len() as u64);
         let prefix = if service["class"] == NETWORK_CLASS { "sgp" } else { "rsp" };
-        row.values[usize::try_from(value).unwrap()].replace(GROUP, &format!("{prefix}-user-s{number}"))
+        row.values[usize::try_from(value).unwrap()].replace(GROUP, &format!("{prefix}-user-u{}", service["home"]["at"]))
     }
 
     fn port(&mut self, number: u64, slot: u64) -> Value {
@@ -232,8 +235,8 @@ impl Generator {
             return Deed::Change(self.want(json!({"services": {name: made}})));
         }
         let change = match self.dice.below(25) {
-            0..8 => self.annotation(number, &service),
-            8 | 9 => self.kind(number, &service),
+            0..8 => self.annotation(&name, &service),
+            8 | 9 => self.kind(&service),
             10 => json!({"policy": if service["policy"] == "Local" { Value::Null } else { "Local".into() }}),
             11 => {
                 json!({"affinity": if service["affinity"].is_null() { json!(self.pick(&[60, 10_800])) } else { Value::Null }})
@@ -246,7 +249,10 @@ impl Generator {
             17 => self.release(&service),
             18 => json!({"pods": self.pods(&service["pods"])}),
             19 => self.readiness(&service),
-            20 => Value::Null,
+            20 => {
+                self.moved.remove(&name);
+                Value::Null
+            }
             21 => return Deed::Strip(name),
             22 => return Deed::PutBack(name),
             _ => return self.surroundings(),
@@ -254,7 +260,10 @@ impl Generator {
         Deed::Change(self.want(json!({"services": {name: change}})))
     }
 
-    fn annotation(&mut self, number: u64, service: &Value) -> Value {
+    fn annotation(&mut self, name: &str, service: &Value) -> Value {
+        if !service["home"].is_null() && self.one_in(4) {
+            return self.another_home(name, service);
+        }
         let stated: Vec<String> = fields(&service["annotations"]).map(|(key, _)| key.clone()).collect();
         if !stated.is_empty() && self.one_in(2) {
             let key = &stated[usize::try_from(self.dice.below(stated.len() as u64)).unwrap()];
@@ -266,22 +275,39 @@ impl Generator {
         let row = self.row(service);
         // Listeners stay as they are once they are not overridden any more.
         let is_force = row.key == annotations::FORCE_OVERRIDE_LISTENERS.full();
-        if is_force && service["home"][&row.key] == "false" {
+        if is_force && service["home"]["stated"][&row.key] == "false" {
             return json!({});
         }
-        let value = self.value(&row, number, service);
+        let value = self.value(&row, service);
         let value = if row.has_invalid && self.one_in(6) { INVALID } else { value.as_str() };
         json!({"annotations": {row.key.as_str(): value}})
     }
 
+    /// The load balancer of another user, perhaps with the groups there.
+    fn another_home(&mut self, name: &str, service: &Value) -> Value {
+        let at = service["home"]["at"].as_u64().unwrap();
+        let next = (at + 1 + self.dice.below(USERS - 1)) % USERS;
+        self.moved.insert(name.to_owned());
+        let (from, to) = (format!("-user-u{at}"), format!("-user-u{next}"));
+        let mut change = json!({"home": {"at": next}, "annotations": {}});
+        for (key, value) in fields(&service["annotations"]) {
+            let value = value.as_str().unwrap();
+            let is_led = *key == annotations::ID.full() || self.one_in(2);
+            if is_led && value.contains(&from) {
+                change["annotations"][key] = value.replace(&from, &to).into();
+            }
+        }
+        change
+    }
+
     /// Another type; a class can be changed only together with it.
-    fn kind(&mut self, number: u64, service: &Value) -> Value {
+    fn kind(&mut self, service: &Value) -> Value {
         let kind = self.pick(&KINDS);
         let network = service["class"] == NETWORK_CLASS;
         if kind == "LoadBalancer" && service["type"] != kind && self.one_in(2) {
             let class = if network { Value::Null } else { NETWORK_CLASS.into() };
             let mut now = json!({"home": service["home"], "class": class});
-            at_home(&mut now, number);
+            at_home(&mut now);
             return json!({"type": kind, "class": class, "annotations": now["annotations"]});
         }
         json!({"type": kind})
@@ -345,31 +371,55 @@ impl Generator {
         Deed::Change(self.want(patch))
     }
 
-    /// In the end, invalid values are taken back and nodes are ready: where either lasts, what serves stays as it was. Services
-    /// have the load balancer that they were made with, and all of it is managed.
-    fn last(&mut self) -> Option<Value> {
-        let mut patch = json!({});
+    /// In the end, invalid values are taken back and nodes are ready: where either lasts, what serves stays as it was. No two
+    /// Services have the load balancer of the same user, and all of it is managed. A Service that has another load balancer
+    /// than before is created again, as its events ask for.
+    fn last(&mut self) -> Vec<Value> {
+        let (mut gone, mut patch) = (json!({}), json!({}));
         for (node, _) in fields(&self.wanted["nodes"]).filter(|(_, state)| **state == "not ready") {
-            merge(&mut patch, &json!({"nodes": {node: "ready"}}));
+            patch["nodes"][node] = "ready".into();
         }
+        let homes = self.homes();
         for (name, service) in fields(&self.wanted["services"]) {
-            for (key, _) in fields(&service["annotations"]).filter(|(_, value)| **value == INVALID) {
-                merge(&mut patch, &json!({"services": {name: {"annotations": {key: ""}}}}));
-                patch["services"][name]["annotations"][key] = Value::Null;
-            }
             let mut last = service.clone();
-            last["annotations"] = json!({});
-            at_home(&mut last, u64::from(index(name)));
-            for key in
-                [annotations::ID, annotations::FORCE_OVERRIDE_LISTENERS, annotations::MANAGE].map(AnnotationKey::full)
-            {
-                if service["annotations"][&key] != last["annotations"][&key] {
-                    merge(&mut patch, &json!({"services": {name: {"annotations": {key.as_str(): ""}}}}));
-                    patch["services"][name]["annotations"][key.as_str()] = last["annotations"][&key].clone();
+            let reset =
+                [annotations::ID, annotations::FORCE_OVERRIDE_LISTENERS, annotations::MANAGE].map(|it| it.full());
+            merge(&mut last, &json!({"annotations": {}}));
+            let stated = last["annotations"].as_object_mut().unwrap();
+            stated.retain(|key, value| *value != INVALID && !reset.contains(key));
+            if let Some(at) = homes.get(name) {
+                for other in 0..USERS {
+                    let (from, to) = (format!("-user-u{other}"), format!("-user-u{at}"));
+                    stated.values_mut().for_each(|value| *value = value.as_str().unwrap().replace(&from, &to).into());
+                }
+                last["home"]["at"] = (*at).into();
+                at_home(&mut last);
+            }
+            if self.moved.contains(name) || last["home"] != service["home"] {
+                gone["services"][name] = Value::Null;
+                patch["services"][name] = last;
+                continue;
+            }
+            let both = fields(&service["annotations"]).chain(fields(&last["annotations"]));
+            for (key, _) in both {
+                let (before, now) = (&service["annotations"][key], &last["annotations"][key]);
+                if before != now {
+                    patch["services"][name]["annotations"][key] = now.clone();
                 }
             }
         }
-        let is_something = fields(&patch).next().is_some();
-        is_something.then(|| self.want(patch))
+        let patches = [gone, patch].into_iter().filter(|patch| fields(patch).next().is_some());
+        patches.map(|patch| self.want(patch)).collect()
+    }
+
+    /// A load balancer of a user for each Service that asks for one, rather that which it has.
+    fn homes(&self) -> BTreeMap<String, u64> {
+        let mut taken = BTreeSet::new();
+        let asked: Vec<_> = fields(&self.wanted["services"])
+            .filter_map(|(name, service)| Some((name.clone(), service["home"]["at"].as_u64()?)))
+            .map(|(name, at)| (name, taken.insert(at).then_some(at)))
+            .collect();
+        let mut free = (0..USERS).filter(|at| !taken.contains(at));
+        asked.into_iter().map(|(name, at)| (name, at.or_else(|| free.next()).unwrap())).collect()
     }
 }

@@ -7,7 +7,7 @@ use alicloud_ccm::plan::loadbalancer::ownership::default_name;
 use serde_json::Value;
 use sim::testbed::Testbed;
 
-use super::generator::Row;
+use super::generator::{Row, USERS};
 use super::life::fields;
 use super::{NETWORK_CLASS, known};
 use crate::annotations::places;
@@ -36,13 +36,23 @@ const PARTS: [&str; 2] = ["listeners", "vgroups"];
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exceptions(BTreeMap<String, BTreeSet<String>>);
 
+/// A word of the names of the load balancer of a user that a Service asks for, and of the groups there.
+fn home(service: &Value) -> Option<String> {
+    Some(format!("u{}", service["home"]["at"].as_u64()?))
+}
+
+fn is_home(key: &str) -> bool {
+    (0..USERS).any(|number| key == format!("u{number}"))
+}
+
 impl Exceptions {
     /// Something else is wanted of a Service: what was taken away may stay, as the table of annotations says.
     pub(crate) fn note(&mut self, name: &str, before: &Value, now: &Value, rows: &[Vec<Row>; 2]) {
         let excused = self.0.entry(name.to_owned()).or_default();
         if now.is_null() {
-            excused.retain(|key| key == LEFT);
+            excused.retain(|key| key == LEFT || is_home(key));
         }
+        excused.extend(home(now));
         for (key, value) in fields(&before["annotations"]) {
             let removed = rows.iter().flatten().filter(|row| row.key == *key).map(|row| row.removed);
             let now = &now["annotations"][key];
@@ -74,7 +84,8 @@ impl Exceptions {
 
     /// Whether what is there differs by weights alone, which a Service left as they were while that was asked for.
     fn excuse_weights(&self, path: &str, [lived, fresh]: [Option<&Value>; 2]) -> bool {
-        let are_left = |(name, keys): (&String, &BTreeSet<String>)| mentions(path, name) && keys.contains(KEPT_WEIGHTS);
+        let are_left =
+            |(name, keys): (&String, &BTreeSet<String>)| is_about(path, name, keys) && keys.contains(KEPT_WEIGHTS);
         let unweighted = |value: Option<&Value>| {
             let mut backends = value.and_then(Value::as_array).cloned().unwrap_or_default();
             backends.iter_mut().filter_map(Value::as_object_mut).for_each(|backend| drop(backend.remove("weight")));
@@ -86,10 +97,10 @@ impl Exceptions {
     /// Whether it is about a listener on the load balancer of a user that stays there as no Service manages it.
     fn excuse_left(&self, path: &str, wanted: &Value) -> bool {
         let is_left = |(name, keys): (&String, &BTreeSet<String>)| {
-            let is_of_user = mentions(path, name) && path.contains("-user-");
+            let is_of_user = is_about(path, name, keys) && path.contains("-user-");
             let is_listener = path.contains("\u{1f}listeners") || path.ends_with("\u{1f}used_by");
             let service = &wanted["services"][name];
-            let is_gone = service["type"] != "LoadBalancer" || service["home"].is_null();
+            let is_gone = service["type"] != "LoadBalancer" || home(service).is_none_or(|home| !mentions(path, &home));
             keys.contains(LEFT) && is_gone && is_of_user && is_listener
         };
         self.0.iter().any(is_left)
@@ -108,14 +119,19 @@ impl Exceptions {
                 let is_withheld = |(key, _): (&String, &Value)| known::fixed(key.strip_prefix(PREFIX).unwrap_or(key));
                 let remembers =
                     path.contains("\u{1f}alicloud-ccm/applied-") && fields(&service["annotations"]).any(is_withheld);
-                mentions(path, name) && (remembers || keys.iter().any(|key| is_place(path, key, kind)))
+                is_about(path, name, keys) && (remembers || keys.iter().any(|key| is_place(path, key, kind)))
             })
     }
 }
 
-/// Whether a path names a Service.
-fn mentions(path: &str, service: &str) -> bool {
-    path.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| word == service)
+/// Whether a path names a Service, or the load balancer of a user that the Service asked for.
+fn is_about(path: &str, service: &str, keys: &BTreeSet<String>) -> bool {
+    mentions(path, service) || keys.iter().any(|key| is_home(key) && mentions(path, key))
+}
+
+/// Whether a path has this word.
+fn mentions(path: &str, name: &str) -> bool {
+    path.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| word == name)
 }
 
 /// Whether an annotation, or one of the same feature, shows there.
@@ -222,9 +238,11 @@ fn named_by_gc(testbed: &Testbed, orphans: &[Value]) -> Vec<String> {
 fn named_by_steps(orphan: &Value) -> Vec<String> {
     let (balancer, _) = orphan["id"].as_str().and_then(|id| id.split_once('/')).unwrap_or_default();
     let steps = orphan["steps"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let named = |step: &str| match step.strip_prefix("delete listener ") {
-        Some(listener) => Some(format!("{balancer}\u{1f}listeners\u{1f}{listener}\u{1f}")),
-        None => step.split(' ').find(|word| word.starts_with("k8s")).map(str::to_owned),
+    let named = |step: &str| match (step.strip_prefix("delete listener "), step.strip_prefix("remove from ")) {
+        (Some(listener), _) => Some(format!("{balancer}\u{1f}listeners\u{1f}{listener}\u{1f}")),
+        // The group of a user has its id in its name.
+        (_, Some(rest)) => Some(format!("group-{}", rest.split_once(':')?.0.split_once('-')?.1)),
+        _ => step.split(' ').find(|word| word.starts_with("k8s")).map(str::to_owned),
     };
     steps.filter_map(named).collect()
 }
@@ -272,7 +290,10 @@ pub(crate) fn differences(
     };
     let judged = |path: &str| {
         fields(&wanted["services"])
-            .filter(|(name, service)| service["type"] == "LoadBalancer" && mentions(path, name))
+            .filter(|(name, service)| {
+                let is_at_home = home(service).is_some_and(|home| mentions(path, &home));
+                service["type"] == "LoadBalancer" && (is_at_home || mentions(path, name))
+            })
             .all(|(name, _)| is_published(name) && !unmade(name).into_iter().any(|port| is_excused(path, port)))
     };
     let is_told = |path: &str| told.iter().any(|name| path.contains(name.as_str()));
