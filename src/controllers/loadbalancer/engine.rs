@@ -139,12 +139,15 @@ impl<P: Product> Engine<P> {
     /// Puts the label back that another client dropped, while the Service is served: nothing else leads to the load balancer of
     /// a user that the annotation no longer names.
     pub(super) async fn restore_label(&self, case: &mut Case<P::Model>) -> Result<(), Halt> {
-        let (label, known) = (P::KIND.label(&case.service), &mut case.state.in_flight.label);
-        if !label.is_empty() {
-            label.clone_into(known);
-        } else if !known.is_empty() && P::KIND.serves(&case.service) {
-            let id = known.clone();
-            self.name(case, &id).await?;
+        match (P::KIND.labelled(&case.service), &case.state.in_flight.label) {
+            (Some((label, id)), _) => case.state.in_flight.label = Some((label, id.to_owned())),
+            (None, Some((label, id)))
+                if !case.service.ingress.is_empty() && !case.service.labels.contains_key(*label) =>
+            {
+                self.writer.set_labels(&case.service, [(*label, Some(id.as_str()))]).await?;
+                Arc::make_mut(&mut case.service).labels.insert((*label).to_owned(), id.clone());
+            }
+            _ => {}
         }
         Ok(())
     }

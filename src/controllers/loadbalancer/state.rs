@@ -89,8 +89,8 @@ pub(super) struct InFlight {
     pub(super) creations: Creations,
     /// What was applied and must be remembered, whatever other clients make of the annotation.
     pub(super) applied: Applied,
-    /// The last label that named the load balancer, whatever other clients make of it.
-    pub(super) label: String,
+    /// The last label that named the load balancer, and its value, whatever other clients make of it.
+    pub(super) label: Option<(&'static str, String)>,
     /// When the load balancer was last written to, or the status of its jobs was last read: an older list is no proof.
     pub(super) changed_at: Option<Instant>,
     /// Whether the load balancer was searched for in this leadership term.

@@ -7,7 +7,7 @@ use super::desired::NlbModel;
 use super::diff::security_group;
 use super::model::{InstanceField, InstanceFields, ListenerKey};
 use super::needs::{MissingReads, groups_of_users};
-use super::observed::{Observed, ObservedInstance};
+use super::observed::{GroupDetails, Observed, ObservedInstance};
 use super::operation::{Operation, Own, Plan};
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::cloud::ObservedInstanceModel as _;
@@ -115,7 +115,7 @@ fn leave_former(owner: &Owner, observed: &Observed, group: &str, plan: &mut Plan
     is_free.then_some(gone)
 }
 
-/// Hands the load balancer to the user, with its groups.
+/// Hands the load balancer to the user, with the groups that it uses.
 fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan: &mut Plan) {
     let reason = "the load balancer is kept for the user";
     let unprotected = [
@@ -127,7 +127,16 @@ fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan
     if !fields.is_empty() {
         plan.step(Own::SetInstance(fields), Target::Attribute("protection"), [], reason);
     }
+    let is_used = |id: &String, details: &GroupDetails| {
+        let mut listeners = observed.listeners.iter().flatten();
+        !details.load_balancers.is_empty() || listeners.any(|(_, listener)| listener.group_id == *id)
+    };
     for (id, details) in observed.parts.group_details.iter().filter(|(_, details)| owner.owns_tagged(&details.tags)) {
+        if let Some(group) = observed.groups.get(id).filter(|_| !is_used(id, details)) {
+            let planner = BackendPlanner { owner, batch_size: BATCH };
+            planner.clear(id, group, &GroupReferences::default(), plan);
+            continue;
+        }
         let operation = Own::UntagGroup { id: id.clone(), keys: marks_on(owner, &details.tags) };
         plan.step(operation, Target::Attribute("tags of groups"), [], reason);
     }
@@ -143,7 +152,9 @@ fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan
     // The marks by which all of this is found go last.
     let keys = marks_on(owner, &instance.tags);
     if !keys.is_empty() {
-        plan.step(Operation::Untag { keys }, Target::Attribute(MARKS), [Target::Attribute("tags of groups")], reason);
+        let groups = plan.steps.iter().map(|step| &step.target).filter(|target| matches!(target, Target::Group(_)));
+        let needs: Vec<Target> = groups.cloned().chain([Target::Attribute("tags of groups")]).collect();
+        plan.step(Operation::Untag { keys }, Target::Attribute(MARKS), needs, reason);
     }
 }
 

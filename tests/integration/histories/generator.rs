@@ -116,7 +116,6 @@ pub(crate) fn life(seed: u64) -> Life {
     let soon = Pause::For(Duration::from_millis(500));
     steps.extend(disturbed.then_some(Step { pause: soon, deed: Deed::Calm }));
     for patch in last {
-        // A new process doubts for minutes that a Service which was published has no listener, unless it sees why.
         let is_managed_again = patch.to_string().contains(&annotations::MANAGE.full());
         let pause = if is_managed_again { Pause::Settle } else { soon };
         steps.push(Step { pause, deed: Deed::Change(patch) });
@@ -408,7 +407,15 @@ impl Generator {
                 }
             }
         }
-        let patches = [gone, patch].into_iter().filter(|patch| fields(patch).next().is_some());
+        // A new process doubts for minutes that a Service which was published has no listener, unless it sees why.
+        let mut managed = json!({});
+        for (name, service) in patch.get_mut("services").and_then(Value::as_object_mut).into_iter().flatten() {
+            let stated = service["annotations"].as_object_mut().into_iter();
+            for _ in stated.filter_map(|stated| stated.remove(&annotations::MANAGE.full())) {
+                managed["services"][name]["annotations"][annotations::MANAGE.full()] = Value::Null;
+            }
+        }
+        let patches = [gone, patch, managed].into_iter().filter(|patch| fields(patch).next().is_some());
         patches.map(|patch| self.want(patch)).collect()
     }
 

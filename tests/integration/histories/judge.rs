@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use alicloud_ccm::plan::loadbalancer::annotations::{FORCE_OVERRIDE_LISTENERS, PREFIX, Removed};
+use alicloud_ccm::plan::loadbalancer::annotations::{FORCE_OVERRIDE_LISTENERS, PREFIX, PRESERVE_ON_DELETE, Removed};
 use alicloud_ccm::plan::loadbalancer::ownership::default_name;
 use serde_json::Value;
 use sim::testbed::Testbed;
@@ -29,6 +29,8 @@ const FAMILIES: &[&[&str]] = &[
 const KEPT_WEIGHTS: &str = "weights";
 /// Stands for listeners that a Service made on the load balancer of a user, and then was not to manage any more.
 const LEFT: &str = "listeners";
+/// Stands for a load balancer that is kept when its Service goes.
+const KEPT: &str = "kept";
 /// What a load balancer is besides its attributes.
 const PARTS: [&str; 2] = ["listeners", "vgroups"];
 
@@ -50,7 +52,10 @@ impl Exceptions {
     pub(crate) fn note(&mut self, name: &str, before: &Value, now: &Value, rows: &[Vec<Row>; 2]) {
         let excused = self.0.entry(name.to_owned()).or_default();
         if now.is_null() {
-            excused.retain(|key| key == LEFT || is_home(key));
+            excused.retain(|key| key == LEFT || key == KEPT || is_home(key));
+        }
+        if !before["annotations"][PRESERVE_ON_DELETE.full()].is_null() {
+            excused.insert(KEPT.to_owned());
         }
         excused.extend(home(now));
         for (key, value) in fields(&before["annotations"]) {
@@ -80,6 +85,11 @@ impl Exceptions {
                 _ => {}
             }
         }
+    }
+
+    /// Whether a load balancer can have been kept when its Service went.
+    fn keeps_some(&self) -> bool {
+        self.0.values().any(|keys| keys.contains(KEPT))
     }
 
     /// Whether what is there differs by weights alone, which a Service left as they were while that was asked for.
@@ -175,13 +185,32 @@ fn is_unchecked(path: &str, lived: &BTreeMap<String, Value>) -> bool {
         && setting != "HealthCheck"
 }
 
-/// What a world holds, place by place.
-fn leaves(testbed: &Testbed) -> BTreeMap<String, Value> {
+/// The key of the tag by which we know what is ours.
+const MARK: &str = "kubernetes.do.not.delete";
+
+/// Load balancers without the mark of a Service.
+fn unmarked(testbed: &Testbed) -> BTreeSet<String> {
+    let account = testbed.cloud.snapshot();
+    let all = ["load_balancers", "network_load_balancers"].map(|kind| account[kind].as_array().cloned());
+    let unmarked = all.into_iter().flatten().flatten().filter(|it| it["tags"][MARK].is_null());
+    unmarked.filter_map(|it| it["id"].as_str().map(str::to_owned)).collect()
+}
+
+/// Whether it is one of these load balancers, or something that only these use.
+fn is_of(balancers: &BTreeSet<String>, one: &Value) -> bool {
+    let is_one = |id: &Value| id.as_str().is_some_and(|id| balancers.contains(id));
+    let used_by: Vec<&Value> = one["used_by"].as_array().into_iter().flatten().collect();
+    is_one(&one["id"]) || (!used_by.is_empty() && used_by.iter().all(|it| is_one(it) || is_one(&it[0])))
+}
+
+/// What a world holds, place by place, without what belongs to the `kept` load balancers.
+fn leaves(testbed: &Testbed, kept: &BTreeSet<String>) -> BTreeMap<String, Value> {
     let state = state(testbed);
     let mut found = BTreeMap::new();
     for (kind, all) in fields(&state["cloud"]) {
-        for (index, one) in all.as_array().into_iter().flatten().enumerate() {
-            let mark = one["tags"]["kubernetes.do.not.delete"].as_str();
+        let there = all.as_array().into_iter().flatten().filter(|one| !is_of(kept, one));
+        for (index, one) in there.enumerate() {
+            let mark = one["tags"][MARK].as_str();
             let name = if kind.ends_with("groups") { one["name"].as_str() } else { mark.or(one["id"].as_str()) };
             let mut at = format!("{kind}\u{1f}{}", name.unwrap_or_default());
             while found.keys().any(|path: &String| path.starts_with(&format!("{at}\u{1f}"))) {
@@ -255,7 +284,12 @@ pub(crate) fn differences(
     exceptions: &Exceptions,
 ) -> Vec<String> {
     let told = named_by_gc(lived, orphans);
-    let (lived, fresh) = (leaves(lived), leaves(fresh));
+    // What `preserve-lb-on-delete` kept belongs to nobody.
+    let kept = match exceptions.keeps_some() {
+        true => &unmarked(lived) - &unmarked(fresh),
+        false => BTreeSet::new(),
+    };
+    let (lived, fresh) = (leaves(lived, &kept), leaves(fresh, &BTreeSet::new()));
     let is_published = |name: &str| {
         fresh.keys().any(|path| path.starts_with(&format!("services\u{1f}{name}\u{1f}status\u{1f}loadBalancer\u{1f}")))
     };

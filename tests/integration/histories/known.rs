@@ -12,7 +12,6 @@ const ANNOTATIONS: &[(&str, &str)] = &[
     ("backend-ip-version", "the same"),
     ("ipv6-address-type", "the same"),
     ("listener-port-range", "no port of the pods is in the range"),
-    ("preserve-lb-on-delete", "leaves a load balancer behind, which no fresh world has"),
     ("charge-type", "charging changes one way only, and what cannot be changed is a problem that lasts"),
     ("bandwidth", "the same"),
     ("instance-charge-type", "the same"),

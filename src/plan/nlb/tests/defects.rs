@@ -104,6 +104,17 @@ fn a_load_balancer_that_is_kept_keeps_listeners_and_groups_and_loses_protections
 }
 
 #[test]
+fn a_load_balancer_that_is_kept_keeps_no_group_that_no_listener_uses_yet() {
+    let world = world(&[]);
+    let mut cloud = served(&world);
+    cloud.observed.listeners.replace(Default::default());
+    cloud.observed.parts.group_details.iter_mut().for_each(|(_, it)| it.load_balancers.clear());
+    let plan = remove(&world, &Departure { preserve: true, ..Departure::default() }, &mut cloud);
+    assert!(cloud.observed.groups.is_empty() && cloud.observed.instance.is_some(), "{plan}");
+    assert!(plan.steps.last().unwrap().to_string().starts_with("! untag"), "the marks go last: {plan}");
+}
+
+#[test]
 fn a_port_that_goes_from_a_live_service_that_is_preserved_takes_its_group_with_it() {
     let two = world(&[("preserve-lb-on-delete", "true")]);
     let two = two.ports(&[port(80, "TCP", 8080, 30080), port(81, "TCP", 8081, 30081)]);
