@@ -1,13 +1,15 @@
 //! What `/configz` serves: the running configuration and the result of the last reload, without secrets.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::config::Loaded;
 use crate::config::watch::Reload;
+use crate::config::{Loaded, TimeSpan};
 use crate::reload::ConfigChange;
 use crate::telemetry::http::StatusPages;
 use crate::telemetry::metrics;
@@ -47,13 +49,27 @@ impl ConfigPage {
 
     fn publish(&self, pages: &StatusPages) {
         let loaded = self.loaded.read();
+        let mut config = json!(loaded.config);
+        write_durations(&mut config);
         let page = json!({
             "file": loaded.path,
             "hash": loaded.hash,
             "since": self.since,
             "last_reload": self.last_reload,
-            "config": loaded.config,
+            "config": config,
         });
         *pages.configz.write() = format!("{page:#}\n");
+    }
+}
+
+/// Writes lengths of time as the file has them, not as seconds and nanoseconds.
+fn write_durations(value: &mut Value) {
+    match value {
+        Value::Object(fields) => match Duration::deserialize(&*fields) {
+            Ok(length) => *value = json!(TimeSpan(length)),
+            Err(_) => fields.values_mut().for_each(write_durations),
+        },
+        Value::Array(items) => items.iter_mut().for_each(write_durations),
+        _ => {}
     }
 }

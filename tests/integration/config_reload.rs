@@ -52,6 +52,10 @@ async fn each_reload_outcome_is_reported_in_every_place() {
         events.into_iter().find(|event| event.1 == reason).map(|event| event.2)
     };
 
+    let (_, shown) = get(port, "/configz").await.unwrap();
+    assert_eq!(shown.matches("\"drift_check\": \"10m\"").count(), 2, "as the file has it: {shown}");
+    assert!(!shown.contains("nanos"), "{shown}");
+
     let good = fs::read_to_string(world.config()).unwrap();
     world.edit(|text| {
         text.replace("access_key_secret_file", "role_arn = 7\naccess_key_secret = \"hunter22\"\n#")
