@@ -398,9 +398,10 @@ impl ServiceReporter {
     }
 
     /// A Service is gone of which something may be left. What is left on a load balancer of a user is named here; load balancers
-    /// of ours are listed.
-    pub(super) fn vanished(&self, service: &ServiceView) {
-        if let Some(id) = raw(service, ID).filter(|id| !id.is_empty()) {
+    /// of ours are listed. `had` is the one that served it, if that is known: the annotation can name another one.
+    pub(super) fn vanished(&self, service: &ServiceView, had: Option<&str>) {
+        if let Some(named) = raw(service, ID).filter(|id| !id.is_empty()) {
+            let id = had.unwrap_or(named);
             let message = format!(
                 "The Service was deleted without waiting for its finalizer. Its listeners and server groups may still be on load \
                  balancer {id}; alicloud-ccm gc lists them"

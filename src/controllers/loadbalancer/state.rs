@@ -429,14 +429,14 @@ impl<M: CloudModel> States<M> {
         self.change(key, Some(state));
     }
 
-    /// The Service is gone. Returns its last version, and whether something may be left of it.
-    pub(super) fn drop(&self, key: &ObjectKey) -> Option<(Arc<ServiceView>, bool)> {
+    /// The Service is gone. Returns its last version, and what was in flight.
+    pub(super) fn drop(&self, key: &ObjectKey) -> Option<(Arc<ServiceView>, InFlight)> {
         self.out_of_sync(key, None);
         let state = self.change(key, None)?;
         if state.in_flight.may_own {
             self.vanished.notify_one();
         }
-        state.seen.map(|(service, _)| (service, state.in_flight.may_own))
+        state.seen.map(|(service, _)| (service, state.in_flight))
     }
 
     /// Notes why the Service is not in sync, or that it is; true if many Services share the cause now, and did not before.

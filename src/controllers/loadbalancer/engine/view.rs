@@ -21,9 +21,9 @@ impl<P: Product> Engine<P> {
         let Some(service) = self.preparer.views.services.store.get(key) else {
             self.preparer.resolver.candidates.forget(key);
             self.writer.forget(key);
-            if let Some((service, may_own)) = states.drop(key) {
-                if may_own {
-                    self.reporter.vanished(&service);
+            if let Some((service, in_flight)) = states.drop(key) {
+                if in_flight.may_own {
+                    self.reporter.vanished(&service, in_flight.label.as_ref().map(|(_, id)| id.as_str()));
                 }
                 self.product().forget(&Owner::of(&service, &settings)).await;
             }
