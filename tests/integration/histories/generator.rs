@@ -302,6 +302,10 @@ impl Generator {
     /// Another type; a class can be changed only together with it.
     fn kind(&mut self, service: &Value) -> Value {
         let kind = self.pick(&KINDS);
+        // With the same uid, the load balancer that was kept is taken up again.
+        if !service["annotations"][annotations::PRESERVE_ON_DELETE.full()].is_null() {
+            return json!({});
+        }
         let network = service["class"] == NETWORK_CLASS;
         if kind == "LoadBalancer" && service["type"] != kind && self.one_in(2) {
             let class = if network { Value::Null } else { NETWORK_CLASS.into() };
