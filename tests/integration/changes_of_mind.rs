@@ -514,6 +514,30 @@ fn backends_follow_and_nothing_is_left_although_one_write_drops_the_label_and_na
 }
 
 #[test]
+fn a_service_with_a_host_name_keeps_its_own_load_balancer_although_its_id_names_another_one() {
+    on_a_clock_of_its_own(0, async {
+        let (testbed, kind) = (testbed(Kind::Clb).await, Kind::Clb);
+        testbed.join(2);
+        kind.of_user(&testbed, id_of_user(kind));
+        annotate(&testbed, "web", "hostname", "shop.example.com");
+        let _product = start(&testbed, "");
+        settled().await;
+        override_listeners(&testbed, kind, "web");
+        settled().await;
+        let of_user = |testbed: &Testbed| testbed.cloud.look(|it| it.load_balancers[id_of_user(kind)].listeners.len());
+        assert_eq!((held(&testbed, kind), of_user(&testbed)), ([2, 1, 1], 0));
+        let service = testbed.cluster.get("Service", "default", "web").unwrap();
+        assert!(service["status"]["conditions"].to_string().contains("was made for it"), "{service}");
+        point_at(&testbed, "web", &[2]);
+        settled().await;
+        assert!(kind.all_lead_to(&testbed, &[2]), "backends follow");
+        set(&testbed, &json!({"type": "ClusterIP"}));
+        settled().await;
+        assert_eq!(held(&testbed, kind), [1, 0, 0]);
+    });
+}
+
+#[test]
 fn a_service_that_was_never_served_leaves_nothing_on_the_load_balancer_that_it_asked_for_first() {
     with_each(async |between| {
         for kind in Kind::BOTH {

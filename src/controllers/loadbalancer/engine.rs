@@ -29,9 +29,12 @@ use super::texts::BackendTexts;
 use crate::cluster::event_code;
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
 use crate::plan::inputs::ObjectKey;
+use crate::plan::loadbalancer::annotations::ID;
 use crate::plan::loadbalancer::cloud::CloudModel;
 use crate::plan::loadbalancer::handling::{Handling, is_inherited};
-use crate::plan::loadbalancer::ownership::LABEL_HASH;
+use crate::plan::loadbalancer::ownership::{LABEL_HASH, Owner};
+use crate::plan::loadbalancer::problem::ServiceProblem;
+use crate::plan::loadbalancer::steps::Plan;
 use crate::telemetry::alarms::ObjectTrouble;
 
 /// After this time, the nodes that existed at the start are initialised, and identify the account.
@@ -186,26 +189,39 @@ impl<P: Product> Engine<P> {
         let prepared = prepared?;
         case.state.in_flight.released = None;
         self.see_again_before_recreating(case, &prepared)?;
-        let is_used = !prepared.plan.is_unusable && !prepared.plan.steps.is_empty();
+        let Plan { steps, problems, is_unusable, .. } = &prepared.plan;
+        let is_used = !is_unusable && (!steps.is_empty() || problems.is_empty());
         if let Some(id) = prepared.goal.named().filter(|_| is_used) {
-            // No mark leads to a user's load balancer once the Service names another one.
-            self.name(case, id).await?;
+            self.use_named(case, prepared.goal.owner(), id).await?;
         }
         let outcome = self.execute(case, prepared).await;
         case.state.in_flight.queued = outcome.queued();
         self.publish(case, &outcome).await
     }
 
+    /// Labels the Service with the load balancer of a user before anything is made there: no mark leads to it once the Service
+    /// names another one. A Service that has a load balancer of its own keeps that: nothing would lead to it any more.
+    async fn use_named(&self, case: &mut Case<P::Model>, owner: &Owner, id: &str) -> Result<(), Halt> {
+        let former = P::KIND.label(&case.service).to_owned();
+        let moves = !former.is_empty() && former != id;
+        if moves && self.preparer.is_own(owner, &former).await? {
+            let rule =
+                format!("the Service has load balancer {former}, which was made for it; delete it and make it again");
+            return Err(Halt::Problems(vec![ServiceProblem::invalid(ID.full(), id, rule)]));
+        }
+        self.name(case, id).await?;
+        if moves {
+            self.reporter.moved(&case.service, &former, id);
+        }
+        Ok(())
+    }
+
     /// Labels the Service with this load balancer.
     pub(super) async fn name(&self, case: &mut Case<P::Model>, id: &str) -> Result<(), Halt> {
-        let former = P::KIND.label(&case.service).to_owned();
-        if former != id {
+        if P::KIND.label(&case.service) != id {
             let label = P::KIND.naming_label(&case.service);
             self.writer.set_labels(&case.service, [(label, Some(id))]).await?;
             Arc::make_mut(&mut case.service).labels.insert(label.to_owned(), id.to_owned());
-            if !former.is_empty() {
-                self.reporter.moved(&case.service, &former, id);
-            }
         }
         Ok(())
     }

@@ -268,6 +268,11 @@ impl<P: Product> Preparer<P> {
         Ok(!is_labelled && (is_made || !marked(&self.product, owner).await?.is_empty()))
     }
 
+    /// Whether the load balancer with this id was made for the Service.
+    pub(super) async fn is_own(&self, owner: &Owner, id: &str) -> Result<bool, Halt> {
+        Ok(marked(&self.product, owner).await?.iter().any(|it| it.id() == Some(id)))
+    }
+
     /// Notes whose marks on a user's load balancer are of Services that no longer exist, and gives their names.
     async fn note_vanished(&self, goal: &mut Goal<P::Model>, observed: &Observed<P::Model>) -> Vec<String> {
         let (mut vanished, mut names) = (Vec::new(), Vec::new());

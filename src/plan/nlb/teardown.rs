@@ -129,7 +129,8 @@ fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan
     }
     let is_used = |id: &String, details: &GroupDetails| {
         let mut listeners = observed.listeners.iter().flatten();
-        !details.load_balancers.is_empty() || listeners.any(|(_, listener)| listener.group_id == *id)
+        let may_be = observed.listeners.is_none() || !details.load_balancers.is_empty();
+        may_be || listeners.any(|(_, listener)| listener.group_id == *id)
     };
     for (id, details) in observed.parts.group_details.iter().filter(|(_, details)| owner.owns_tagged(&details.tags)) {
         if let Some(group) = observed.groups.get(id).filter(|_| !is_used(id, details)) {
