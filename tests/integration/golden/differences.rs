@@ -67,7 +67,8 @@ intended.
   proven that it is gone. The address can change; an event reports this. Without that proof, nothing is created.
 - The label `service.k8s.alibaba/loadbalancer-id` names a user's load balancer before anything is made there. A Service without an
   address can ask for another load balancer: what was made on or as the first one is removed before. The official controller writes
-  the label in the end.
+  the label in the end. A Service that publishes a host name or an elastic address can move between load balancers of users; from
+  one that was made for it, it cannot.
 - With its finalizer, a Service gets the annotation `alicloud-ccm/clb-incarnation` or `alicloud-ccm/nlb-incarnation`, and loses it with
   the finalizer. It makes the client token of the next creation another one, so that a Service which asks for a load balancer again
   never gets the deleted one.
