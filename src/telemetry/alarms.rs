@@ -58,11 +58,6 @@ impl Alarms {
         count > 0 && !stood
     }
 
-    /// Whether an alarm stands.
-    pub fn stands(&self, controller: &'static str, reason: &'static str) -> bool {
-        self.standing.read().contains_key(&(controller, reason))
-    }
-
     /// Notes why `object` is not in sync, or that it is. True if many objects share the cause now, and did not before.
     pub fn out_of_sync(&self, controller: &'static str, object: &str, trouble: Option<ObjectTrouble>) -> bool {
         let mut objects = self.objects.write();
@@ -193,7 +188,7 @@ mod tests {
         assert!(alarms.report(true).contains("[!]test-a withholds 3 (RemovalHeldBack): a, b, c: raise the limit\n"));
         assert!(metrics::render().contains(r#"alicloud_ccm_held_back{controller="test-a"} 4"#), "the sum");
         alarms.set("test-a", "RemovalHeldBack", 0, "");
-        assert!(!alarms.stands("test-a", "RemovalHeldBack") && alarms.stands("test-a", "OwnerMissing"));
+        assert_eq!(alarms.report(true), "[!]test-a withholds 1 (OwnerMissing): x: gc\n");
         alarms.clear("test-a");
         assert_eq!((alarms.report(true).as_str(), alarms.summary()), ("", None));
         assert!(metrics::render().contains(r#"alicloud_ccm_held_back{controller="test-a"} 0"#));
