@@ -80,7 +80,17 @@ impl<P: Product> ObjectReconciler for Engine<P> {
     async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(mut case) = self.view(key).await else { return ReconcileResult::Done };
         let handling = case.handling;
-        let result = self.handle(&mut case).await;
+        let result = match handling {
+            Handling::Ignore => self.leave_alone(&mut case).await,
+            Handling::Ensure => match self.ensure(&mut case).await {
+                Err(Halt::Unfound(Unfound::OfOtherService(id))) => self.take_back(&mut case, id).await,
+                Err(refusal) => Err(self.follow_on_former(&mut case, refusal).await),
+                ensured => ensured,
+            },
+            Handling::ServeOn => self.serve_on(&mut case).await,
+            Handling::Retire => self.retire(&mut case).await,
+            Handling::Delete => self.remove(&mut case).await,
+        };
         self.conclude(case, handling, result).await
     }
 }
@@ -123,36 +133,6 @@ impl<P: Product> Engine<P> {
 
     pub(super) fn product(&self) -> &P {
         &self.preparer.product
-    }
-
-    async fn handle(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
-        match case.handling {
-            Handling::Ignore => self.leave_alone(case).await,
-            Handling::Ensure => match self.ensure(case).await {
-                Err(Halt::Unfound(Unfound::OfOtherService(id))) => self.take_back(case, id).await,
-                Err(refusal) => Err(self.follow_on_former(case, refusal).await),
-                ensured => ensured,
-            },
-            Handling::ServeOn => self.serve_on(case).await,
-            Handling::Retire => self.retire(case).await,
-            Handling::Delete => self.remove(case).await,
-        }
-    }
-
-    /// Puts the label back that another client dropped, while the Service is served: nothing else leads to the load balancer of
-    /// a user that the annotation no longer names.
-    pub(super) async fn restore_label(&self, case: &mut Case<P::Model>) -> Result<(), Halt> {
-        match (P::KIND.labelled(&case.service), &case.state.in_flight.label) {
-            (Some((label, id)), _) => case.state.in_flight.label = Some((label, id.to_owned())),
-            (None, Some((label, id)))
-                if !case.service.ingress.is_empty() && !case.service.labels.contains_key(*label) =>
-            {
-                self.writer.set_labels(&case.service, [(*label, Some(id.as_str()))]).await?;
-                Arc::make_mut(&mut case.service).labels.insert((*label).to_owned(), id.clone());
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     async fn leave_alone(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
@@ -219,10 +199,29 @@ impl<P: Product> Engine<P> {
     /// Labels the Service with this load balancer.
     pub(super) async fn name(&self, case: &mut Case<P::Model>, id: &str) -> Result<(), Halt> {
         if P::KIND.label(&case.service) != id {
-            let label = P::KIND.naming_label(&case.service);
-            self.writer.set_labels(&case.service, [(label, Some(id))]).await?;
-            Arc::make_mut(&mut case.service).labels.insert(label.to_owned(), id.to_owned());
+            self.write_label(case, P::KIND.naming_label(&case.service), id).await?;
         }
+        Ok(())
+    }
+
+    /// Puts the label back that another client dropped, while the Service is served: nothing else leads to the load balancer of
+    /// a user that the annotation no longer names.
+    pub(super) async fn restore_label(&self, case: &mut Case<P::Model>) -> Result<(), Halt> {
+        let known = &mut case.state.in_flight.label;
+        if let Some((label, id)) = P::KIND.labelled(&case.service) {
+            *known = Some((label, id.to_owned()));
+        } else if let Some((label, id)) = known.clone()
+            && !case.service.ingress.is_empty()
+            && !case.service.labels.contains_key(label)
+        {
+            self.write_label(case, label, &id).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_label(&self, case: &mut Case<P::Model>, label: &'static str, id: &str) -> Result<(), Halt> {
+        self.writer.set_labels(&case.service, [(label, Some(id))]).await?;
+        Arc::make_mut(&mut case.service).labels.insert(label.to_owned(), id.to_owned());
         Ok(())
     }
 

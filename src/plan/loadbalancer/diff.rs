@@ -72,16 +72,15 @@ pub(crate) fn diff<M: DiffModel>(desired: &Desired<M>, observed: &Observed<M>) -
     let instance = observed.instance.as_ref();
     let is_bound = instance.is_some_and(|instance| M::is_bound(desired, instance));
     let usable = instance_diff::usable(desired, observed, is_bound).and_then(|()| M::usable(desired, instance));
-    let is_usable = usable.is_ok();
+    plan.is_unusable = usable.is_err();
     plan.problems.extend(usable.err());
-    plan.is_unusable = !is_usable;
     if instance.is_none() && desired.reuse.is_none() {
-        let is_open = is_usable && !desired.problems.withhold_load_balancer();
+        let is_open = !plan.is_unusable && !desired.problems.withhold_load_balancer();
         return group_diff::unless_in_vain(desired, observed, is_open, converge(desired, observed, plan));
     }
     let follow =
         |problems, serves| Plan { problems, is_unusable: true, ..group_diff::follow(desired, observed, serves) };
-    if !is_usable {
+    if plan.is_unusable {
         // Groups that are no part of a load balancer go on: what sends traffic to them now still does.
         return if M::HAS_OWN_GROUPS { plan } else { follow(plan.problems, false) };
     }

@@ -177,10 +177,7 @@ struct Claims<'a> {
 impl<'a> Claims<'a> {
     fn of(services: &'a [Arc<ServiceView>]) -> Self {
         let having = services.iter().filter(|service| may_have_one(service));
-        let ids = services.iter().flat_map(|service| {
-            let labels = [LABEL_LB_ID, LABEL_FORMER_LB_ID].map(|label| service.labels.get(label).map(String::as_str));
-            labels.into_iter().chain([raw(service, ID)]).flatten()
-        });
+        let ids = services.iter().flat_map(|service| labelled(service).chain(raw(service, ID)));
         let ingress = services.iter().flat_map(|service| &service.ingress);
         let addresses = ingress.flat_map(|ingress| [ingress.ip.as_str(), ingress.hostname.as_str()]);
         Self {
@@ -207,11 +204,16 @@ impl<'a> Claims<'a> {
 /// Whether a Service may use the load balancer of a user with this id and, if it is known, this address: the Service names it, or
 /// nothing says that it has another one.
 pub fn may_use(service: &ServiceView, id: &str, address: &str) -> bool {
-    let labels = [LABEL_LB_ID, LABEL_FORMER_LB_ID].into_iter().filter_map(|label| service.labels.get(label));
-    let had: Vec<&str> = labels.map(String::as_str).filter(|id| !id.is_empty()).collect();
+    let is_named = labelled(service).chain(raw(service, ID).map(str::trim)).any(|named| named == id);
     let is_published = service.ingress.iter().any(|it| it.ip == address || it.hostname == address);
-    let is_named = had.contains(&id) || raw(service, ID).map(str::trim) == Some(id);
-    may_have_one(service) && (had.is_empty() || is_named || (is_published && !address.is_empty()))
+    let has_no_other = labelled(service).next().is_none();
+    may_have_one(service) && (has_no_other || is_named || (is_published && !address.is_empty()))
+}
+
+/// Ids of load balancers that the labels of a Service name.
+fn labelled(service: &ServiceView) -> impl Iterator<Item = &str> {
+    let ids = [LABEL_LB_ID, LABEL_FORMER_LB_ID].into_iter().filter_map(|label| service.labels.get(label));
+    ids.map(String::as_str).filter(|id| !id.is_empty())
 }
 
 /// Whether a Service asks for a load balancer, or is not yet cleaned up after.

@@ -10,7 +10,7 @@ use super::needs::{MissingReads, groups_of_users};
 use super::observed::{GroupDetails, Observed, ObservedInstance};
 use super::operation::{Operation, Own, Plan};
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
-use crate::plan::loadbalancer::cloud::ObservedInstanceModel as _;
+use crate::plan::loadbalancer::cloud::{Listeners, ObservedInstanceModel as _};
 use crate::plan::loadbalancer::goal::Goal;
 use crate::plan::loadbalancer::groups::still_used;
 use crate::plan::loadbalancer::groups::{BackendPlanner, GroupReferences};
@@ -127,14 +127,13 @@ fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan
     if !fields.is_empty() {
         plan.step(Own::SetInstance(fields), Target::Attribute("protection"), [], reason);
     }
-    let is_used = |id: &String, details: &GroupDetails| {
-        let mut listeners = observed.listeners.iter().flatten();
-        let may_be = observed.listeners.is_none() || !details.load_balancers.is_empty();
-        may_be || listeners.any(|(_, listener)| listener.group_id == *id)
+    let planner = BackendPlanner { owner, batch_size: BATCH };
+    let may_be_used = |id: &String, details: &GroupDetails| {
+        let listens_with = |all: &Listeners<NlbModel>| all.iter().any(|(_, listener)| listener.group_id == *id);
+        !details.load_balancers.is_empty() || observed.listeners.as_ref().is_none_or(listens_with)
     };
     for (id, details) in observed.parts.group_details.iter().filter(|(_, details)| owner.owns_tagged(&details.tags)) {
-        if let Some(group) = observed.groups.get(id).filter(|_| !is_used(id, details)) {
-            let planner = BackendPlanner { owner, batch_size: BATCH };
+        if let Some(group) = observed.groups.get(id).filter(|_| !may_be_used(id, details)) {
             planner.clear(id, group, &GroupReferences::default(), plan);
             continue;
         }
