@@ -1,7 +1,5 @@
 //! The whole life of a cluster: from the first node to the last Service.
 
-use std::time::Duration;
-
 use sim::testbed::instance;
 
 use crate::harness::{ALL, HASTE, World, address, is_ready};
@@ -21,8 +19,7 @@ async fn from_the_first_node_to_the_last_service_nothing_is_left_behind() {
 
     world.testbed.expose("web", &[80], &["node-1", "node-2"], &[]);
     world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
-    world.until_quiet(Duration::from_secs(1)).await;
-    assert_eq!(world.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
+    world.until_in_sync().await;
 
     world.testbed.cloud.release_instance(&instance(3));
     world.testbed.cluster.set_ready("node-3", "Unknown").unwrap();

@@ -108,8 +108,7 @@ async fn every_example_gets_its_load_balancer_without_a_warning() {
         let warnings: Vec<_> = events.iter().filter(|(kind, ..)| kind == "Warning").collect();
         assert!(warnings.is_empty(), "{name}: {warnings:?}");
     }
-    world.until_quiet(Duration::from_secs(1)).await;
-    assert_eq!(world.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
+    world.until_in_sync().await;
     the_cloud_has_what_the_page_of_gateways_says(&world).await;
     assert!(ccm.stop().await.success());
     assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());

@@ -158,6 +158,12 @@ impl World {
         (text, output.status.code())
     }
 
+    /// Waits until all controllers are quiet, also those that follow others, and expects that `plan` has nothing to do then.
+    pub(crate) async fn until_in_sync(&self) {
+        self.until_quiet(Duration::from_secs(1)).await;
+        assert_eq!(self.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm"));
         command.env_clear().args(arguments).arg("--config").arg(self.config());

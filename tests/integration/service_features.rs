@@ -239,8 +239,7 @@ async fn source_ranges_affinity_and_health_checks_reach_the_listeners() {
     world.until("the ranges are in force", |_| listener(&world, 80).unwrap().acl_status == "on").await;
     patch(&world, "web", &json!({ "metadata": { "annotations": { key("acl-status"): null } } }));
     world.until("there is a list again", |_| entries().is_some_and(|entries| !entries.is_empty())).await;
-    world.until_quiet(Duration::from_secs(1)).await;
-    assert_eq!(world.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
+    world.until_in_sync().await;
     world.testbed.cluster.delete("Service", "default", "web").unwrap();
     world.until("the Service is gone", |_| world.service("web").is_null()).await;
     assert!(lists().is_empty() && balancer(&world).is_none());
