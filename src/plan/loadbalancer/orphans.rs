@@ -204,9 +204,11 @@ impl<'a> Claims<'a> {
 /// Whether a Service may use the load balancer of a user with this id and, if it is known, this address: the Service names it, or
 /// nothing says that it has another one.
 pub fn may_use(service: &ServiceView, id: &str, address: &str) -> bool {
-    let is_named = labelled(service).chain(raw(service, ID).map(str::trim)).any(|named| named == id);
+    let asked = raw(service, ID).map(str::trim).filter(|id| !id.is_empty());
+    let is_named = labelled(service).chain(asked).any(|named| named == id);
     let is_published = service.ingress.iter().any(|it| it.ip == address || it.hostname == address);
-    let has_no_other = labelled(service).next().is_none();
+    // Nothing is made on a user's load balancer before the label names it.
+    let has_no_other = labelled(service).next().is_none() && (asked.is_none() || !service.ingress.is_empty());
     may_have_one(service) && (has_no_other || is_named || (is_published && !address.is_empty()))
 }
 
@@ -240,7 +242,7 @@ fn provenance(instance: &TaggedInstance<'_>, claimed: bool, settings: &ServiceSe
 mod tests {
     use super::*;
     use crate::plan::clb::tests::settings;
-    use crate::plan::inputs::{ObjectKey, ServiceType};
+    use crate::plan::inputs::{Ingress, ObjectKey, ServiceType};
     use crate::plan::loadbalancer::ownership::CLUSTER_TAG;
 
     type Tags<'a> = &'a [(&'a str, &'a str)];
@@ -306,6 +308,25 @@ mod tests {
             ("lb-other-uid", "other"),
         ];
         assert_eq!(found, expected.map(|(id, whose)| (id.to_owned(), whose)).into());
+    }
+
+    #[test]
+    fn a_service_uses_what_its_label_its_annotation_or_its_address_leads_to_and_may_use_any_if_none_does() {
+        let uses = |label: &str, id: &str, address: &str| {
+            let mut service = service("1-2-3");
+            service.labels.extend([(LABEL_LB_ID.to_owned(), label.to_owned())]);
+            service.annotations.extend([(ID.full(), id.to_owned())]);
+            service
+                .ingress
+                .extend((!address.is_empty()).then(|| Ingress { ip: address.to_owned(), ..Ingress::default() }));
+            ["lb-1", "lb-2"].map(|id| may_use(&service, id, if id == "lb-1" { "10.0.0.1" } else { "10.0.0.2" }))
+        };
+        assert_eq!(uses("", "", ""), [true, true]);
+        assert_eq!(uses("lb-1", "", ""), [true, false]);
+        assert_eq!(uses("lb-1", "lb-2", ""), [true, true]);
+        assert_eq!(uses("lb-1", "", "10.0.0.2"), [true, true]);
+        assert_eq!(uses("", "lb-1", ""), [true, false], "it was never served, or else it had the label");
+        assert_eq!(uses("", "lb-1", "10.0.0.9"), [true, true], "another client dropped the label");
     }
 
     #[test]
