@@ -210,6 +210,84 @@ fn no_ready_endpoint_is_missing_while_a_fifth_of_the_services_is_wrong_and_endpo
     });
 }
 
+/// What stands in the way of Service `web` on the load balancer of a user, until it is taken away in the cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obstacle {
+    ListenerOfAnotherService,
+    NoSuchGroup,
+    NoSuchLoadBalancer,
+    LoadBalancerOfAnotherCluster,
+}
+
+impl Obstacle {
+    const ALL: [Self; 4] = [
+        Self::ListenerOfAnotherService,
+        Self::NoSuchGroup,
+        Self::NoSuchLoadBalancer,
+        Self::LoadBalancerOfAnotherCluster,
+    ];
+
+    fn put(self, testbed: &Testbed, kind: Kind) {
+        match self {
+            Self::ListenerOfAnotherService => expose_at_users(testbed, kind, "before"),
+            Self::NoSuchGroup => {}
+            Self::NoSuchLoadBalancer => kind.delete(testbed, USERS),
+            Self::LoadBalancerOfAnotherCluster => kind.tag(testbed, USERS, &[("ack.aliyun.com", "another")]),
+        }
+    }
+
+    fn remove(self, testbed: &Testbed, kind: Kind) {
+        match self {
+            Self::ListenerOfAnotherService => testbed.cluster.delete("Service", "default", "before").unwrap(),
+            Self::NoSuchGroup => kind.add_group(testbed, USERS, "group-of-user"),
+            Self::NoSuchLoadBalancer => kind.of_user(testbed, USERS),
+            Self::LoadBalancerOfAnotherCluster => kind.tag(testbed, USERS, &[]),
+        }
+    }
+}
+
+/// The id of the load balancer of a user.
+const USERS: &str = "lb-of-user";
+
+fn expose_at_users(testbed: &Testbed, kind: Kind, name: &str) {
+    kind.expose(testbed, name, &[80], &[1]);
+    annotate(testbed, name, "id", USERS);
+    annotate(testbed, name, "force-override-listeners", "true");
+}
+
+#[test]
+fn a_service_is_served_soon_after_what_was_in_its_way_is_taken_away_in_the_cloud() {
+    let published = async |kind: Kind, obstacle: Obstacle| {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        kind.of_user(&testbed, USERS);
+        obstacle.put(&testbed, kind);
+        let config =
+            "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n";
+        let _product = Product::start(&testbed, &["node", "service", "nlb"], &format!("{HASTE}{config}"));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        expose_at_users(&testbed, kind, "web");
+        if obstacle == Obstacle::NoSuchGroup {
+            annotate(&testbed, "web", "vgroup-port", "group-of-user:80");
+        }
+        let published = || {
+            let service = testbed.cluster.get("Service", "default", "web").unwrap();
+            kind.published(&service).map(str::to_owned)
+        };
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let before = published();
+        obstacle.remove(&testbed, kind);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        (before, published() == kind.publishes(&testbed, USERS))
+    };
+    for kind in Kind::BOTH {
+        for obstacle in Obstacle::ALL {
+            let (outcome, log) = on_a_clock_of_its_own(0, published(kind, obstacle));
+            assert_eq!(outcome, (None, true), "{kind:?}, {obstacle:?}:\n{log}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_list_of_access_control_lists_services_follow_their_endpoints_and_can_be_deleted() {
     let world = world_with(&[("web", &[]), ("gone", &[])]).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use sim::cloud::{Account, NetworkLoadBalancer};
+use sim::cloud::{Account, Group, NetworkLoadBalancer, ServerGroup};
 use sim::cluster::Endpoint;
 use sim::testbed::{REGION, Testbed, VPC, instance};
 
@@ -75,6 +75,28 @@ impl Kind {
                 let zones = account.vswitches.iter().map(|(id, it)| (it.zone.clone(), id.clone())).collect::<Vec<_>>();
                 account.add_network_load_balancer(id, NetworkLoadBalancer::new(id, "Internet", VPC), &zones);
             }
+        });
+    }
+
+    /// Makes an empty server group of a user, for this load balancer.
+    pub(crate) fn add_group(self, testbed: &Testbed, id: &str, group: &str) {
+        testbed.cloud.edit(|account| match self {
+            Self::Clb => {
+                drop(account.load_balancers.get_mut(id).unwrap().groups.insert(group.to_owned(), Group::new(group)));
+            }
+            Self::Nlb => {
+                let made = ServerGroup::new(group, VPC, "Instance", "TCP").into();
+                drop(account.nlb.groups.insert(group.to_owned(), made));
+            }
+        });
+    }
+
+    /// Replaces all tags of this load balancer.
+    pub(crate) fn tag(self, testbed: &Testbed, id: &str, tags: &[(&str, &str)]) {
+        let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        testbed.cloud.edit(|account| match self {
+            Self::Clb => account.load_balancers.get_mut(id).unwrap().tags = tags,
+            Self::Nlb => account.nlb.balancers.get_mut(id).unwrap().tags = tags,
         });
     }
 

@@ -36,6 +36,9 @@ use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::loadbalancer::settings::ServiceSettings;
 use crate::plan::loadbalancer::steps::Plan;
 
+/// After this time, what obstructs a Service can be gone.
+const OBSTRUCTED_FOR: Duration = Duration::from_secs(10);
+
 /// One reconcile of one Service: the Service, and its cached state.
 #[derive(Debug)]
 pub(super) struct Case<M: CloudModel> {
@@ -60,7 +63,7 @@ pub(super) struct Wanted<P: Product> {
 enum Depth {
     /// Nothing, except what the plan would change: the cached state counts.
     Memory,
-    /// Everything of the known load balancer, by ids, after an edit by the user.
+    /// Everything of the known load balancer, by ids: the user edited the Service, or the cloud obstructed it.
     Edited,
     /// List pages confirm the cached state; server groups are read if it is their turn.
     Lists { groups: bool },
@@ -169,7 +172,8 @@ impl<P: Product> Preparer<P> {
                     && !case.state.in_flight.creations.is_read_due()
                     && known.belief == Belief::Certain =>
             {
-                if case.state.cached.edited {
+                let may_be_gone = case.state.cached.obstructed && known.read_at.elapsed() >= OBSTRUCTED_FOR;
+                if case.state.cached.edited || may_be_gone {
                     Depth::Edited
                 } else if self.drift.is_due(settings, known.read_at) {
                     let (_, reads) = self.states.known();
@@ -226,6 +230,7 @@ impl<P: Product> Preparer<P> {
             (sighting, plan) = self.read_whole(case, &mut goal).await?;
         }
         case.state.cached.edited &= !(sighting.is_thorough && sighting.unread.is_empty());
+        case.state.cached.obstructed = case.is_obstructed(&plan);
         let compared = known.filter(|_| matches!(depth, Depth::Edited | Depth::Lists { .. }));
         let is_drift = compared.is_some_and(|known| {
             let before = self.diff(case, &goal, &known.observed);
@@ -386,8 +391,11 @@ impl<P: Product> Preparer<P> {
         let looked = async {
             let mut observed = self.product.read(goal.owner(), id, due).await?;
             let mut completed = self.product.complete(goal, &mut observed, remembered, &search).await?;
-            let lacks_list = is_edited && completed.shows_all_made.is_none();
-            if lacks_list && (observed.names_unknown_group() || goal.diff(&observed).touches(Part::Groups)) {
+            let needs_list = || {
+                let plan = goal.diff(&observed);
+                observed.names_unknown_group() || plan.touches(Part::Groups) || case.is_obstructed(&plan)
+            };
+            if is_edited && completed.shows_all_made.is_none() && needs_list() {
                 completed = self.product.complete(goal, &mut observed, None, &search).await?;
             }
             Ok::<_, Fault>((observed, completed))
@@ -549,6 +557,11 @@ impl<M: CloudModel> Case<M> {
     /// The Service names no load balancer: what its label or its mark leads to is meant.
     fn unname(&mut self) {
         Arc::make_mut(&mut self.service).annotations.insert(ID.full(), String::new());
+    }
+
+    /// Whether a problem is of the cloud: the Service alone does not have it.
+    fn is_obstructed(&self, plan: &Plan<M>) -> bool {
+        plan.problems.iter().any(|problem| !self.problems.contains(problem))
     }
 
     /// The load balancer is due with so many others.

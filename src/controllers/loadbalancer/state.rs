@@ -71,6 +71,8 @@ pub(super) struct Cached<M: CloudModel> {
     pub(super) known: Option<Known<M>>,
     /// Whether the user has changed the Service since the last comparison with the cloud.
     pub(super) edited: bool,
+    /// Whether something in the cloud keeps the Service out of sync.
+    pub(super) obstructed: bool,
     /// Backends that the cloud refused.
     pub(super) refusals: Refusals,
     /// Pods that are not ready and have no readiness gate: gates never change, so they are read once.
@@ -226,6 +228,7 @@ impl<M: CloudModel> ServiceState<M> {
         let cached = Cached {
             known: None,
             edited: false,
+            obstructed: false,
             refusals: Refusals::default(),
             ungated: BTreeSet::new(),
             unready: UnreadyNodes::default(),
