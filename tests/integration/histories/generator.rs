@@ -9,7 +9,7 @@ use alicloud_ccm::plan::loadbalancer::annotations::{self, AnnotationKey, Annotat
 use alicloud_ccm::plan::nlb::annotations::Name as NlbName;
 use serde_json::{Value, json};
 
-use super::life::{Deed, Life, Pause, Step, fields, merge};
+use super::life::{Deed, Life, Pause, Step, fields, index, merge};
 use super::values::{GROUP, INVALID, valid};
 use super::{NETWORK_CLASS, known};
 use crate::random_faults::Dice;
@@ -260,7 +260,8 @@ impl Generator {
     }
 
     fn annotation(&mut self, name: &str, service: &Value) -> Value {
-        if !service["home"].is_null() && self.one_in(4) {
+        let is_of_user = !service["home"].is_null();
+        if u64::from(index(name)) < USERS && self.one_in(if is_of_user { 4 } else { 12 }) {
             return self.another_home(name, service);
         }
         let stated: Vec<String> = fields(&service["annotations"]).map(|(key, _)| key.clone()).collect();
@@ -282,18 +283,28 @@ impl Generator {
         json!({"annotations": {row.key.as_str(): value}})
     }
 
-    /// The load balancer of another user, perhaps with the groups there.
+    /// The load balancer of another user, perhaps with the groups there, or one of its own after that.
     fn another_home(&mut self, name: &str, service: &Value) -> Value {
-        let at = service["home"]["at"].as_u64().unwrap();
-        let next = (at + 1 + self.dice.below(USERS - 1)) % USERS;
         self.moved.insert(name.to_owned());
+        let Some(at) = service["home"]["at"].as_u64() else {
+            let stated = json!({annotations::FORCE_OVERRIDE_LISTENERS.full(): "true"});
+            let mut now = json!({"home": {"at": self.dice.below(USERS), "stated": stated}, "class": service["class"]});
+            at_home(&mut now);
+            return json!({"home": now["home"], "annotations": now["annotations"]});
+        };
+        let next = (at + 1 + self.dice.below(USERS - 1)) % USERS;
+        let leaves_users = self.one_in(6);
         let (from, to) = (format!("-user-u{at}"), format!("-user-u{next}"));
         let mut change = json!({"home": {"at": next}, "annotations": {}});
+        if leaves_users {
+            change["home"] = Value::Null;
+        }
         for (key, value) in fields(&service["annotations"]) {
             let value = value.as_str().unwrap();
-            let is_led = *key == annotations::ID.full() || self.one_in(2);
+            let is_led = *key == annotations::ID.full() || leaves_users || self.one_in(2);
             if is_led && value.contains(&from) {
-                change["annotations"][key] = value.replace(&from, &to).into();
+                let led = if leaves_users { Value::Null } else { value.replace(&from, &to).into() };
+                change["annotations"][key] = led;
             }
         }
         change

@@ -23,6 +23,14 @@ pub(crate) struct Step {
     pub(crate) deed: Deed,
 }
 
+impl Step {
+    /// Whether a Service that is there names another load balancer of a user, or none any more.
+    pub(crate) fn moves(&self) -> bool {
+        let Deed::Change(patch) = &self.deed else { return false };
+        fields(&patch["services"]).any(|(_, it)| it.get("home").is_some() && it.get("ports").is_none())
+    }
+}
+
 /// What comes before a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
