@@ -187,16 +187,15 @@ async fn a_standby_is_ready_to_take_over_without_a_call_to_the_cloud() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_lost_the_cloud_is_ready_as_a_standby() {
-    let world = World::new(ALL, &format!("{HASTE}{QUICK}")).await;
+    let world = World::new(ALL, &format!("{HASTE}{PATIENT}")).await;
     let ccm = world.start_serving();
     until_led(&world, &ccm).await;
     world.testbed.cloud.faults().always("*", Fault::Drop);
     world.testbed.join(1);
     world.testbed.expose("web", &[80], &["node-1"], &[]);
     ccm.until_page("/readyz", |status, text| status == 503 && text.contains("this replica leads")).await;
-    for verb in ["get", "update", "patch", "create"] {
-        world.testbed.cluster.trouble_times(Match::new(verb, "leases"), Effect::LoseRequest, usize::MAX);
-    }
+    let taken = json!({"spec": {"holderIdentity": "another"}});
+    world.testbed.cluster.patch("Lease", "kube-system", "ccm", &taken).unwrap();
     ccm.until_page("/readyz", |status, text| status == 200 && text.contains("standby")).await;
 }
 
