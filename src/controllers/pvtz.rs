@@ -179,6 +179,8 @@ impl BatchReconciler for PvtzReconciler {
             self.reporter.alarm(reason, 0, "");
         }
         let (mut out_of_sync, mut result) = (self.report(&wanted, &plan), BatchResult::default());
+        // Only a list shows that a record of others is gone.
+        result.resync_after = (!plan.conflicts.is_empty()).then_some(batch::RESYNC_WHILE_OUT_OF_SYNC);
         result.requeue.extend(plan.withheld.iter().map(|step| (step.owner(), CONFIRM)));
         result.requeue.extend(later.into_iter().map(|owner| (owner, Duration::ZERO)));
         self.execute(&plan.steps, &rules, &mut result, &mut out_of_sync).await;
