@@ -20,11 +20,10 @@ use tokio::time::Instant;
 use crate::availability::served;
 use crate::end_state::Row;
 use crate::harness::HASTE;
-use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own};
+use crate::in_process::{Product, UNCHECKED, in_parallel, on_a_clock_of_its_own};
 use crate::kinds::Kind;
 
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
-const MORE: &str = "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n";
 /// How long the outcomes that are possible may take.
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -125,7 +124,7 @@ impl Story {
         self.expose(&testbed, "gone", &spec(&[], &["80"], &[]));
         (self.prepare)(&testbed);
         {
-            let _product = Product::start(&testbed, self.controllers, &format!("{HASTE}{MORE}"));
+            let _product = Product::start(&testbed, self.controllers, &format!("{HASTE}{UNCHECKED}"));
             tokio::time::sleep(Duration::from_secs(60)).await;
         }
         testbed
@@ -165,7 +164,7 @@ impl Story {
             Some((action, Failure::ServerError)) => testbed.cloud.faults().always(action, Fault::Unavailable),
             None => {}
         }
-        let more = format!("{HASTE}{MORE}");
+        let more = format!("{HASTE}{UNCHECKED}");
         let _product = Product::start_with(&testbed, self.controllers, &more, &["route.period=10s"]);
         self.change(&testbed);
         let is_prevented = |outcome: &&Outcome| failing.is_some_and(|(action, how)| outcome.is_prevented(action, how));

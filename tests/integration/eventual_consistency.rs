@@ -11,10 +11,9 @@ use tokio::time::Instant;
 
 use crate::end_state::{Foreign, SHARED};
 use crate::harness::{EVERY, HASTE};
-use crate::in_process::{Product, on_a_clock_of_its_own};
+use crate::in_process::{Product, UNCHECKED, on_a_clock_of_its_own};
 use crate::kinds::Kind;
 
-const MORE: &str = "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n";
 /// How long everything may take: the waits after a lost answer, and what is tried again.
 const LONG: Duration = Duration::from_secs(120);
 
@@ -29,7 +28,7 @@ async fn testbed(kind: Kind) -> Testbed {
 }
 
 fn start(testbed: &Testbed) -> Product {
-    Product::start(testbed, EVERY, &format!("{HASTE}{MORE}"))
+    Product::start(testbed, EVERY, &format!("{HASTE}{UNCHECKED}"))
 }
 
 /// Does this for each kind of load balancer, on a clock of its own; gives what was logged.

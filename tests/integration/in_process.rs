@@ -37,6 +37,10 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 
+/// The only replica, without drift checks: nothing but a watch or a retry shows what changed.
+pub(crate) const UNCHECKED: &str =
+    "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n";
+
 /// Runs a future on a clock of its own that jumps to the next thing that happens, and gives with its result what was
 /// logged meanwhile. What the product leaves to chance follows from `seed`.
 pub(crate) fn on_a_clock_of_its_own<T>(seed: u64, future: impl Future<Output = T>) -> (T, String) {

@@ -9,7 +9,7 @@ use sim::testbed::Testbed;
 
 use crate::availability::Availability;
 use crate::harness::{ALL, Ccm, EVERY, HASTE, World, address, is_ready};
-use crate::in_process::{Product, on_a_clock_of_its_own};
+use crate::in_process::{Product, UNCHECKED, on_a_clock_of_its_own};
 use crate::kinds::{Kind, annotate, point_at};
 use crate::nlb_lifecycle::QUIET;
 
@@ -187,9 +187,7 @@ fn no_ready_endpoint_is_missing_while_a_fifth_of_the_services_is_wrong_and_endpo
             dials.latency = Duration::from_millis(5);
             dials.nlb_job_time = Duration::from_millis(700);
         });
-        let config =
-            "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n";
-        let _product = Product::start(&testbed, EVERY, &format!("{HASTE}{config}"));
+        let _product = Product::start(&testbed, EVERY, &format!("{HASTE}{UNCHECKED}"));
         tokio::time::sleep(Duration::from_secs(60)).await;
         let availability = Availability::watch(&testbed);
         for (number, (key, value)) in (1_u8..).zip(WRONG.iter().cycle().take(12)) {
@@ -231,27 +229,29 @@ impl Obstacle {
         match self {
             Self::ListenerOfAnotherService => expose_at_users(testbed, kind, "before"),
             Self::NoSuchGroup => {}
-            Self::NoSuchLoadBalancer => kind.delete(testbed, USERS),
-            Self::LoadBalancerOfAnotherCluster => kind.tag(testbed, USERS, &[("ack.aliyun.com", "another")]),
+            Self::NoSuchLoadBalancer => kind.delete(testbed, of_user(kind)),
+            Self::LoadBalancerOfAnotherCluster => kind.tag(testbed, of_user(kind), &[("ack.aliyun.com", "another")]),
         }
     }
 
     fn remove(self, testbed: &Testbed, kind: Kind) {
         match self {
             Self::ListenerOfAnotherService => testbed.cluster.delete("Service", "default", "before").unwrap(),
-            Self::NoSuchGroup => kind.add_group(testbed, USERS, "group-of-user"),
-            Self::NoSuchLoadBalancer => kind.of_user(testbed, USERS),
-            Self::LoadBalancerOfAnotherCluster => kind.tag(testbed, USERS, &[]),
+            Self::NoSuchGroup => kind.add_group(testbed, of_user(kind), "group-of-user"),
+            Self::NoSuchLoadBalancer => kind.of_user(testbed, of_user(kind)),
+            Self::LoadBalancerOfAnotherCluster => kind.tag(testbed, of_user(kind), &[]),
         }
     }
 }
 
-/// The id of the load balancer of a user.
-const USERS: &str = "lb-of-user";
+/// The id of the load balancer of a user: its start tells the kind.
+fn of_user(kind: Kind) -> &'static str {
+    if kind == Kind::Nlb { "nlb-of-user" } else { "lb-of-user" }
+}
 
 fn expose_at_users(testbed: &Testbed, kind: Kind, name: &str) {
     kind.expose(testbed, name, &[80], &[1]);
-    annotate(testbed, name, "id", USERS);
+    annotate(testbed, name, "id", of_user(kind));
     annotate(testbed, name, "force-override-listeners", "true");
 }
 
@@ -260,11 +260,9 @@ fn a_service_is_served_soon_after_what_was_in_its_way_is_taken_away_in_the_cloud
     let published = async |kind: Kind, obstacle: Obstacle| {
         let testbed = Testbed::open(Version::NEWEST).await.unwrap();
         testbed.join(1);
-        kind.of_user(&testbed, USERS);
+        kind.of_user(&testbed, of_user(kind));
         obstacle.put(&testbed, kind);
-        let config =
-            "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n";
-        let _product = Product::start(&testbed, &["node", "service", "nlb"], &format!("{HASTE}{config}"));
+        let _product = Product::start(&testbed, &["node", "service", "nlb"], &format!("{HASTE}{UNCHECKED}"));
         tokio::time::sleep(Duration::from_secs(10)).await;
         expose_at_users(&testbed, kind, "web");
         if obstacle == Obstacle::NoSuchGroup {
@@ -278,7 +276,7 @@ fn a_service_is_served_soon_after_what_was_in_its_way_is_taken_away_in_the_cloud
         let before = published();
         obstacle.remove(&testbed, kind);
         tokio::time::sleep(Duration::from_secs(60)).await;
-        (before, published() == kind.publishes(&testbed, USERS))
+        (before, published() == kind.publishes(&testbed, of_user(kind)))
     };
     for kind in Kind::BOTH {
         for obstacle in Obstacle::ALL {

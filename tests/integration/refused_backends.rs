@@ -9,10 +9,9 @@ use sim::cluster::{Endpoint, NodeSpec, Version};
 use sim::testbed::{REGION, Testbed, instance};
 use tokio::time::Instant;
 
-use crate::in_process::{Product, on_a_clock_of_its_own};
+use crate::in_process::{Product, UNCHECKED, on_a_clock_of_its_own};
 use crate::kinds::Kind;
 
-const MORE: &str = "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n";
 const MINUTE: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(5);
 const REFUSED: usize = 25;
@@ -92,7 +91,7 @@ async fn few_calls_that_become_fewer(kind: Kind) {
     let testbed = testbed().await;
     expose(kind, &testbed, "web");
     expose(kind, &testbed, "api");
-    let _product = Product::start(&testbed, &["service", "nlb"], MORE);
+    let _product = Product::start(&testbed, &["service", "nlb"], UNCHECKED);
     until("both have an address", SOON, || has_address(kind, &testbed, "web") && has_address(kind, &testbed, "api"))
         .await;
     let mut minutes = Vec::new();
@@ -128,7 +127,7 @@ fn an_edit_asks_for_another_try_and_what_is_taken_now_serves() {
     on_a_clock_of_its_own(0, async {
         let testbed = testbed().await;
         testbed.expose("web", &[80], &["node-1"], &[]);
-        let _product = Product::start(&testbed, &["service"], MORE);
+        let _product = Product::start(&testbed, &["service"], UNCHECKED);
         tokio::time::sleep(10 * MINUTE).await;
         let kind = Kind::Clb;
         assert!(all_hold(kind, &testbed, 1, &[1, 2, 3, 4]) && has_address(kind, &testbed, "web"));
@@ -157,7 +156,7 @@ fn a_new_service_is_served_by_all_good_nodes_within_seconds() {
         for (order, bad) in orders.into_iter().enumerate() {
             on_a_clock_of_its_own(0, async move {
                 let testbed = testbed_of(6, bad).await;
-                let _product = Product::start(&testbed, &["service", "nlb"], MORE);
+                let _product = Product::start(&testbed, &["service", "nlb"], UNCHECKED);
                 // Each addition to a network load balancer is a job.
                 let soon = if kind == Kind::Nlb { 4 * SOON } else { SOON };
                 served(kind, &testbed, ("web", &[80]), (soon, &format!("{kind:?}, order {order}"))).await;
@@ -173,7 +172,7 @@ fn each_port_of_a_new_service_is_served_within_seconds() {
     for kind in Kind::BOTH {
         on_a_clock_of_its_own(0, async move {
             let testbed = testbed_of(6, |number| format!("i-play-{}-gone-{number}", number % 6 + 1)).await;
-            let _product = Product::start(&testbed, &["service", "nlb"], MORE);
+            let _product = Product::start(&testbed, &["service", "nlb"], UNCHECKED);
             // The quota of a minute is not enough to find out which nodes can be backends of a classic load balancer.
             served(kind, &testbed, ("web", &[80, 81, 82]), (MINUTE + SOON, &format!("{kind:?}"))).await;
         });
@@ -185,7 +184,7 @@ fn nodes_that_serve_another_service_are_added_to_a_new_one_first() {
     for kind in Kind::BOTH {
         on_a_clock_of_its_own(0, async move {
             let testbed = testbed_of(6, |number| format!("i-play-{}-gone-{number}", number % 6 + 1)).await;
-            let _product = Product::start(&testbed, &["service", "nlb"], MORE);
+            let _product = Product::start(&testbed, &["service", "nlb"], UNCHECKED);
             // Only nodes with a pod of its own are its backends, so that it knows nothing of the others.
             kind.expose(&testbed, "web", &[80], &[1, 2, 3, 4, 5, 6]);
             until("it is served", 4 * SOON, || has_address(kind, &testbed, "web")).await;
@@ -224,7 +223,7 @@ fn all_nodes_that_were_refused_elsewhere_are_tried_before_a_new_service_is_publi
     for kind in Kind::BOTH {
         on_a_clock_of_its_own(0, async move {
             let testbed = testbed_of(1, |number| format!("i-late-{number}")).await;
-            let _product = Product::start(&testbed, &["service", "nlb"], MORE);
+            let _product = Product::start(&testbed, &["service", "nlb"], UNCHECKED);
             expose(kind, &testbed, "web");
             until("it is served", 4 * SOON, || has_address(kind, &testbed, "web")).await;
             testbed.cloud.add_instance("i-late-24", "late-24", "vsw-i", "192.168.0.77");
@@ -305,7 +304,7 @@ async fn refusing(kind: Kind, code: &str) -> (Testbed, String) {
 /// Although it is the only backend.
 async fn costs_no_address(kind: Kind, code: &'static str) {
     let (testbed, _) = refusing(kind, code).await;
-    let _product = Product::start(&testbed, &["service", "nlb"], MORE);
+    let _product = Product::start(&testbed, &["service", "nlb"], UNCHECKED);
     kind.expose(&testbed, "web", &[80], &[2]);
     until(&format!("{kind:?}, {code}: it has an address"), 4 * SOON, || has_address(kind, &testbed, "web")).await;
     tokio::time::sleep(10 * MINUTE).await;
@@ -315,7 +314,7 @@ async fn costs_no_address(kind: Kind, code: &'static str) {
 
 async fn costs_that_backend_alone(kind: Kind, code: &'static str) {
     let (testbed, bad) = refusing(kind, code).await;
-    let _product = Product::start(&testbed, &["service", "nlb"], MORE);
+    let _product = Product::start(&testbed, &["service", "nlb"], UNCHECKED);
     expose(kind, &testbed, "web");
     until(&format!("{kind:?}, {code}: it is served"), 4 * SOON, || {
         has_address(kind, &testbed, "web") && all_hold(kind, &testbed, 1, &[1, 3])

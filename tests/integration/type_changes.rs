@@ -12,10 +12,9 @@ use sim::testbed::Testbed;
 use tokio::time::Instant;
 
 use crate::harness::HASTE;
-use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own};
+use crate::in_process::{Product, UNCHECKED, in_parallel, on_a_clock_of_its_own};
 use crate::kinds::{Kind, annotate};
 
-const MORE: &str = "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n";
 /// The types that the Service has, one after the other.
 const TYPES: [&str; 5] = ["LoadBalancer", "ClusterIP", "LoadBalancer", "NodePort", "LoadBalancer"];
 /// Time between two changes: all is settled, jobs of the cloud are pending, or nothing has begun.
@@ -82,7 +81,7 @@ impl Life {
         testbed.cluster.set_latency(Duration::from_millis(2));
         [1, 3].into_iter().for_each(|number| drop(testbed.join(number)));
         self.kind.expose(&testbed, "web", &[80], &[1]);
-        let start = || Product::start(&testbed, &["node", self.kind.controller()], &format!("{HASTE}{MORE}"));
+        let start = || Product::start(&testbed, &["node", self.kind.controller()], &format!("{HASTE}{UNCHECKED}"));
         let script = async {
             for (step, kind) in TYPES.into_iter().enumerate().skip(1) {
                 tokio::time::sleep(self.pace).await;
@@ -208,7 +207,7 @@ async fn released_after(deletion: Duration) -> (Duration, usize) {
     });
     testbed.join(1);
     Kind::Nlb.expose(&testbed, "web", &[80], &[1]);
-    let _product = Product::start(&testbed, &["node", "nlb"], &format!("{HASTE}{MORE}"));
+    let _product = Product::start(&testbed, &["node", "nlb"], &format!("{HASTE}{UNCHECKED}"));
     let service = || testbed.cluster.get("Service", "default", "web").unwrap();
     while Kind::Nlb.published(&service()).is_none() {
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -36,7 +36,7 @@ use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::loadbalancer::settings::ServiceSettings;
 use crate::plan::loadbalancer::steps::Plan;
 
-/// After this time, what obstructs a Service can be gone.
+/// What obstructed a Service for this time is read again, as it can be gone; backends that move sooner follow without a read.
 const OBSTRUCTED_FOR: Duration = Duration::from_secs(10);
 
 /// One reconcile of one Service: the Service, and its cached state.
