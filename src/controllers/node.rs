@@ -135,7 +135,7 @@ impl BatchReconciler for NodeReconciler {
         self.reporter.out_of_sync("nodes", (&scope, began), out_of_sync, |name| {
             self.nodes.get(&ObjectKey::cluster(name)).is_some()
         });
-        self.reporter.look_again_before_telling(&mut result);
+        self.reporter.look_again(&mut result);
         for view in self.nodes.all().iter().filter(|view| in_scope(view) && is_unready_instance(view)) {
             let key = ObjectKey::cluster(&view.name);
             if !result.failed.contains_key(&key) {

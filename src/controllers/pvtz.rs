@@ -188,7 +188,7 @@ impl BatchReconciler for PvtzReconciler {
             result.requeue.entry(owner.clone()).or_insert(LISTS_CATCH_UP.saturating_sub(since.elapsed()));
         }
         self.reporter.out_of_sync("objects", (&BatchScope::All, began), out_of_sync, |_| true);
-        self.reporter.look_again_before_telling(&mut result);
+        self.reporter.look_again(&mut result);
         result
     }
 

@@ -1,13 +1,14 @@
 //! Reports of controllers that work on sets: events about nodes and about the controller itself, and alarms.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::warn;
 
 use super::Context;
-use super::batch::{BatchResult, BatchScope};
+use super::batch::{BatchResult, BatchScope, RESYNC_WHILE_OUT_OF_SYNC};
 use crate::alibaba::{Fault, FaultKind};
 use crate::clock;
 use crate::cluster::{Events, LastingEvent, Regarding, WriteFault, advice, event_code};
@@ -38,6 +39,9 @@ pub(super) fn trouble_of_write(reason: &'static str, fault: &WriteFault, what: &
 pub(super) const fn state(passes: bool) -> SyncState {
     if passes { SyncState::Retrying } else { SyncState::OutOfSync }
 }
+
+/// An object that is out of sync is looked at again after this time or later.
+const SOONEST_LOOK: Duration = Duration::from_secs(1);
 
 /// What of an object is out of sync.
 const SYNC: &str = "sync";
@@ -157,12 +161,18 @@ impl Reporter {
         }
     }
 
-    /// The controller reconciles an object again when its event is due, and writes the event if the object is still out of sync.
-    pub(super) fn look_again_before_telling(&self, result: &mut BatchResult) {
+    /// The controller reconciles an object that is out of sync again after as long as it has been so, as no watch shows everything
+    /// that can end it: after a second at first, later every 5 minutes. It does so as well when the event is due, to write it only
+    /// if it is still true. What failed has a backoff of its own.
+    pub(super) fn look_again(&self, result: &mut BatchResult) {
         for (key, report) in self.reports() {
-            if !report.quiet_for.is_zero() {
-                let later = result.requeue.entry(key).or_insert(report.quiet_for);
-                *later = report.quiet_for.min(*later);
+            let since = clock::now().duration_since(report.since).unsigned_abs();
+            let again = since.clamp(SOONEST_LOOK, RESYNC_WHILE_OUT_OF_SYNC);
+            let again = Some(again).filter(|_| !result.failed.contains_key(&key));
+            let told = Some(report.quiet_for).filter(|left| !left.is_zero());
+            for after in again.into_iter().chain(told) {
+                let later = result.requeue.entry(key.clone()).or_insert(after);
+                *later = after.min(*later);
             }
         }
     }

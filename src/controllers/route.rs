@@ -212,7 +212,7 @@ impl BatchReconciler for RouteReconciler {
         if !std::mem::replace(&mut self.has_looked, true) {
             networks::report(&self.context.cluster, &self.reporter).await;
         }
-        self.reporter.look_again_before_telling(&mut run.result);
+        self.reporter.look_again(&mut run.result);
         let withheld = !plan.over_limit.is_empty() || !plan.withheld.is_empty();
         run.result.resync_after = withheld.then_some(batch::RESYNC_WHILE_OUT_OF_SYNC);
         run.result
@@ -367,7 +367,6 @@ impl RouteReconciler {
         for (node, problem) in plan.problems.iter().filter(|(_, problem)| problem.blocks()) {
             let told = trouble("CreateRouteFailed", problem.to_string());
             run.out_of_sync.insert(node.clone(), ObjectTrouble { cause: problem.cause(), ..told });
-            run.requeue(node, batch::RESYNC_WHILE_OUT_OF_SYNC);
         }
         for (node, problem) in plan.problems.iter().filter(|(node, _)| scope.contains(&ObjectKey::cluster(node))) {
             warn!(code = "ACCM0203", node, %problem, "out of sync");

@@ -22,7 +22,7 @@ use crate::plan::inputs::{NodeView, ObjectKey, ObjectKind, VolumeView};
 use crate::plan::volume::{self, CloudDisk, VolumePlan, VolumeProblem, VolumeRules};
 use crate::plan::{LineKind, PlanLine};
 use crate::telemetry::activity;
-use crate::telemetry::alarms::ObjectTrouble;
+use crate::telemetry::alarms::{ObjectTrouble, SyncState};
 
 /// Its name in the configuration, in logs and in metrics.
 pub const NAME: &str = "volume-labels";
@@ -203,14 +203,17 @@ impl BatchReconciler for VolumeReconciler {
             if self.reporter.is_news(&view.name, &told) {
                 warn!(code = "ACCM0502", volume = %view.name, %problem, "out of sync");
             }
-            // No watch shows what ends it.
-            result.requeue.insert(ObjectKey::cluster(&view.name), batch::RESYNC_WHILE_OUT_OF_SYNC);
-            out_of_sync.insert(view.name.clone(), trouble("VolumeLabelsFailed", told));
+            let mut trouble = trouble("VolumeLabelsFailed", told);
+            if matches!(problem, VolumeProblem::NoDisk { .. }) {
+                // The cloud can list a new disk late.
+                trouble.state = SyncState::Retrying;
+            }
+            out_of_sync.insert(view.name.clone(), trouble);
         }
         let exists = |name: &str| self.volumes.get(&ObjectKey::cluster(name)).is_some();
         self.reporter.out_of_sync("PersistentVolumes", (&scope, began), out_of_sync, exists);
         self.tell_of_waiting(&mut result);
-        self.reporter.look_again_before_telling(&mut result);
+        self.reporter.look_again(&mut result);
         result
     }
 

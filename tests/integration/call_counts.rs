@@ -440,7 +440,7 @@ A batch has up to 100 instances or disks, 50 route entries or 40 backends. The c
 - all load balancers, every `service.drift_check`, by lists with up to 100 of them, or of their listeners, in one call. No list shows
   server groups: the controller reads them in turn, with up to `service.drift_reads` calls an hour;
 - the load balancers with the cluster id, every six hours with a drift check, to detect another cluster with the same id;
-- a disk that the cloud does not show, every five minutes.
+- a disk that the cloud does not show: a second later, then after as long as it has been missing, at most five minutes.
 
 While nothing changes, the program writes only the lease to the API server.
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use sim::cloud::Fault;
-use sim::cluster::Version;
+use sim::cluster::{Endpoint, Version};
 use sim::testbed::Testbed;
 use tokio::time::Instant;
 
@@ -275,4 +275,88 @@ fn on_a_persons_load_balancer_a_service_leaves_nothing_that_shows_up_late() {
         assert!(testbed.cluster.get("Service", "default", "shop").is_none());
         assert_eq!(groups(&testbed), before - 1, "its groups, both of them, are gone");
     });
+}
+
+/// What becomes of an object when the cloud shows what it needs.
+struct Newcomer {
+    what: &'static str,
+    /// The list that does not show at first what is new.
+    list: &'static str,
+    begin: fn(&Testbed),
+    is_done: fn(&Testbed) -> bool,
+}
+
+fn by_pod(testbed: &Testbed, kind: Kind) {
+    kind.expose(testbed, "web", &[80], &[]);
+    let annotations = json!({"service.beta.kubernetes.io/backend-type": "eni"});
+    testbed.cluster.patch("Service", "default", "web", &json!({"metadata": {"annotations": annotations}})).unwrap();
+    testbed.cloud.edit(|account| {
+        account.add_interface("eni-101", "i-play-1", "vsw-i", &["192.168.0.101"]);
+    });
+    let pod = Endpoint::ready([192, 168, 0, 101].into(), "node-1");
+    testbed.cluster.set_endpoints("default", "web", &[pod]).unwrap();
+}
+
+const NEWCOMERS: &[Newcomer] = &[
+    Newcomer {
+        what: "a node is initialised",
+        list: "DescribeInstances",
+        begin: |testbed| drop(testbed.join(2)),
+        is_done: |testbed| {
+            testbed
+                .cluster
+                .get("Node", "", "node-2")
+                .is_some_and(|node| node["metadata"]["labels"]["topology.kubernetes.io/zone"].is_string())
+        },
+    },
+    Newcomer {
+        what: "a volume is labelled",
+        list: "DescribeDisks",
+        begin: |testbed| testbed.provide("data", "d-1", "cn-hangzhou-i"),
+        is_done: |testbed| {
+            let volume = testbed.cluster.get("PersistentVolume", "", "data").unwrap();
+            volume["metadata"]["labels"]["topology.kubernetes.io/zone"].is_string()
+        },
+    },
+    Newcomer {
+        what: "a pod is behind its classic load balancer",
+        list: "DescribeNetworkInterfaces",
+        begin: |testbed| by_pod(testbed, Kind::Clb),
+        is_done: |testbed| Kind::Clb.groups(testbed).iter().flatten().any(|(id, _)| id == "eni-101"),
+    },
+    Newcomer {
+        what: "a pod is behind its network load balancer",
+        list: "DescribeNetworkInterfaces",
+        begin: |testbed| by_pod(testbed, Kind::Nlb),
+        is_done: |testbed| Kind::Nlb.groups(testbed).iter().flatten().any(|(id, _)| id == "eni-101"),
+    },
+];
+
+#[test]
+fn what_the_cloud_lists_late_delays_an_object_by_no_more_than_as_long_again() {
+    let mut late = Vec::new();
+    for Newcomer { what, list, begin, is_done } in NEWCOMERS {
+        for lag in [2, 10, 40] {
+            let lag = Duration::from_secs(lag);
+            let (took, log) = on_a_clock_of_its_own(0, async {
+                let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+                testbed.join(1);
+                let _product = start(&testbed);
+                settled().await;
+                testbed.cloud.faults().always(list, Fault::Partial(0));
+                begin(&testbed);
+                tokio::time::sleep(lag).await;
+                testbed.cloud.faults().clear();
+                let began = Instant::now();
+                while !is_done(&testbed) && began.elapsed() < 3 * LONG {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                began.elapsed()
+            });
+            if took > lag + Duration::from_secs(3) {
+                late.push(format!("{what} {} s after {lag:?} without it\n{log}", took.as_secs()));
+            }
+        }
+    }
+    assert!(late.is_empty(), "{}", late.join("\n"));
 }

@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use alicloud_ccm::clock;
-use alicloud_ccm::telemetry::alarms::SyncState;
+use alicloud_ccm::telemetry::alarms::{Alarms, SyncState};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use sim::cloud::Fault;
-use sim::cluster::{Effect, Failure, Match, Version};
-use sim::testbed::Testbed;
+use sim::cloud::{Account, Disk, Fault, PrivateZone, RouteEntry};
+use sim::cluster::{Effect, Failure, Match, NodeSpec, Version};
+use sim::testbed::{REGION, ROUTE_TABLE, Testbed, VPC, ZONE, instance};
 
 use crate::harness::HASTE;
-use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own};
+use crate::in_process::{Product, UNCHECKED, in_parallel, on_a_clock_of_its_own};
 use crate::kinds::Kind;
+use crate::private_zone::{plain, put, record};
 
 const MORE: &str = "[leader_election]\nenabled = false\n";
 
@@ -196,7 +197,7 @@ async fn told(work: Work, begin: impl FnOnce(&Testbed), is_of_cluster: bool, fir
     }
     testbed.cloud.faults().clear();
     testbed.cluster.calm();
-    // A route table that was full is tried again after five minutes.
+    // What has been out of sync for long is looked at every five minutes.
     sleep(700).await;
     let ended = events(&testbed, work.object, "Normal");
     if !ended.iter().any(|(reason, ..)| reason == "Resolved") {
@@ -281,4 +282,121 @@ fn a_security_group_that_the_cloud_does_not_let_go_yet_is_work_in_progress_and_t
         let gaps: Vec<_> = attempts.windows(2).map(|pair| pair[1].duration_since(pair[0]).as_secs()).collect();
         assert!((4..=10).contains(&gaps.len()) && gaps[gaps.len() - 1] > 5 * gaps[0].max(1), "{gaps:?}");
     }
+}
+
+/// Something in the cloud that keeps an object out of sync, and that no watch of the cluster shows to be gone.
+struct Obstacle {
+    name: &'static str,
+    controllers: &'static [&'static str],
+    begin: fn(&Testbed),
+    end: fn(&mut Account),
+    /// The object that is told.
+    object: (&'static str, &'static str),
+}
+
+const NODE: (&str, &str) = ("Node", "node-2");
+
+const OBSTACLES: &[Obstacle] = &[
+    Obstacle {
+        name: "a node without an instance",
+        controllers: &["node"],
+        begin: |testbed| {
+            let spec = NodeSpec::new(NODE.1).provider_id(&format!("{REGION}.{}", instance(2)));
+            testbed.cluster.join_node(&spec).unwrap();
+        },
+        end: |account| {
+            account.add_instance(&instance(2), NODE.1, "vsw-j", "192.168.16.2");
+        },
+        object: NODE,
+    },
+    Obstacle {
+        name: "a route entry of others",
+        controllers: &["node", "route"],
+        begin: |testbed| {
+            testbed.rent(9);
+            testbed.cloud.edit(|account| {
+                let table = account.route_tables.get_mut(ROUTE_TABLE).unwrap();
+                table.entries.insert("10.98.2.0/24".into(), RouteEntry::to_instance("rte-own", &instance(9)));
+            });
+            testbed.join(2);
+        },
+        end: |account| drop(account.route_tables.get_mut(ROUTE_TABLE).unwrap().entries.remove("10.98.2.0/24")),
+        object: NODE,
+    },
+    Obstacle {
+        name: "a full route table",
+        controllers: &["node", "route"],
+        begin: |testbed| {
+            testbed.cloud.edit(|account| account.limits.routes_per_table = 1);
+            testbed.join(2);
+        },
+        end: |account| account.limits.routes_per_table = 100,
+        object: NODE,
+    },
+    Obstacle {
+        name: "two route tables",
+        controllers: &["node", "route"],
+        begin: |testbed| {
+            testbed.cloud.edit(|account| *account = account.clone().with_route_table("vtb-second", VPC));
+            testbed.join(2);
+        },
+        end: |account| drop(account.route_tables.remove("vtb-second")),
+        object: NODE,
+    },
+    Obstacle {
+        name: "no disk",
+        controllers: &["node", "volume-labels"],
+        begin: |testbed| {
+            testbed.provide("data", "d-1", "cn-hangzhou-i");
+            testbed.cloud.edit(|account| account.disks.clear());
+        },
+        end: |account| drop(account.disks.insert("d-1".into(), Disk::new(REGION, "cn-hangzhou-i"))),
+        object: ("PersistentVolume", "data"),
+    },
+    Obstacle {
+        name: "a record of others",
+        controllers: &["pvtz"],
+        begin: |testbed| {
+            put(testbed, 901, record("web.default.svc", "A", "192.168.9.9", "by hand"));
+            plain(testbed, "web", "10.96.7.7");
+        },
+        end: |account| drop(account.private_zones.get_mut(ZONE.0).unwrap().records.remove(&901)),
+        object: SERVICE,
+    },
+    Obstacle {
+        name: "no zone",
+        controllers: &["pvtz"],
+        begin: |testbed| {
+            testbed.cloud.edit(|account| account.private_zones.clear());
+            plain(testbed, "web", "10.96.7.7");
+        },
+        end: |account| drop(account.private_zones.insert(ZONE.0.into(), PrivateZone::new(ZONE.1, VPC))),
+        object: ("Node", "pvtz-controller"),
+    },
+];
+
+#[test]
+fn whatever_was_in_the_way_in_the_cloud_is_seen_to_be_gone_within_5_minutes_without_periodic_checks() {
+    let unchecked = ["node.period=0s", "route.period=0s", "pvtz.period=0s"];
+    let mut wrong = Vec::new();
+    for Obstacle { name, controllers, begin, end, object } in OBSTACLES {
+        let (said, log) = on_a_clock_of_its_own(0, async {
+            let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+            testbed.join(1);
+            begin(&testbed);
+            let more = format!("{UNCHECKED}[pvtz]\nzone_name = \"{}\"\nrecord_types = [\"A\"]\n", ZONE.1);
+            let product = Product::start_with(&testbed, controllers, &more, &unchecked);
+            sleep(120).await;
+            let shown = |alarms: &Alarms| format!("{:?} {:?}", alarms.objects(), alarms.withheld());
+            let before = (events(&testbed, *object, "Warning").len(), shown(&product.alarms));
+            testbed.cloud.edit(end);
+            sleep(301).await;
+            (before, shown(&product.alarms))
+        });
+        let ((told, before), after) = said;
+        if told == 0 || before == "[] []" || after != "[] []" {
+            wrong.push(format!("{name}: {told} events; before: {before}; after: {after}\n{log}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

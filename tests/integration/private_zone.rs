@@ -519,23 +519,6 @@ fn a_record_that_no_list_shows_yet_goes_with_its_service() {
     }
 }
 
-#[test]
-fn a_name_is_written_soon_after_the_record_of_others_that_took_it_is_gone_whatever_the_period() {
-    on_a_clock_of_its_own(0, async {
-        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
-        put(&testbed, 901, record("web.default.svc", "A", "192.168.9.9", "by hand"));
-        plain(&testbed, "web", "10.96.7.7");
-        let config = "[leader_election]\nenabled = false\n[pvtz]\nzone_name = \"cluster.play\"\nperiod = \"0s\"\n\
-                      record_types = [\"A\"]\n";
-        let _product = Product::start(&testbed, ALONE, config);
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(lines(&testbed), ["web.default.svc A 192.168.9.9"]);
-        testbed.cloud.edit(|account| account.private_zones.get_mut(ZONE.0).unwrap().records.remove(&901));
-        tokio::time::sleep(Duration::from_secs(300)).await;
-        assert_eq!(lines(&testbed), ["web.default.svc A 10.96.7.7"]);
-    });
-}
-
 #[tokio::test]
 async fn what_has_no_owner_is_listed_and_goes_only_at_a_second_look() {
     let world = world().await;

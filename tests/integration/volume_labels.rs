@@ -253,7 +253,7 @@ fn an_affinity_waits_for_a_node_with_a_zone_and_a_disk_for_its_permission() {
     inside(start, "", async |testbed| {
         let names_it = |event: &Value| event["message"].as_str().unwrap_or_default().contains("ecs:DescribeDisks");
         let told = || testbed.cluster.list("Event").iter().any(names_it);
-        within(30, "the denied call is told", told).await;
+        within(40, "the denied call is told", told).await;
         testbed.cloud.edit(|cloud| cloud.keys.get_mut(ACCESS_KEY.0).unwrap().denied.clear());
         let labelled = || place(&volume(testbed, "pv"), &STABLE) == [ZONE, REGION];
         // Without the permission, the cloud shows no disk at all, which is what the user was told.
@@ -288,7 +288,7 @@ fn refused_and_failing_writes_stop_nothing_else() {
         let bound = |name: String| requirement(&volume(testbed, &name)).0 == STABLE[0];
         let others = || (0..150).filter(|number| ![7, 9].contains(number)).all(|number| bound(format!("pv-{number}")));
         within(120, "all others are done", others).await;
-        within(310, "the affinity is tried again", || bound("pv-7".into())).await;
+        within(10, "the affinity is tried again", || bound("pv-7".into())).await;
         let writes = testbed.cluster.writes();
         let bodies = writes.iter().filter(|call| call.name == "pv-7" && call.verb == "patch").map(|call| &call.body);
         let parts = bodies.flatten().map(|body| (!body["metadata"]["labels"].is_null(), !body["spec"].is_null()));

@@ -9,7 +9,7 @@ use super::entry::RouteEntry;
 use super::index::{PodCidrIndex, TableEntries};
 
 /// A table that was full is tried again after this time, even if it seems as full as before.
-const FULL_FOR: Duration = Duration::from_secs(300);
+const FULL_FOR: Duration = Duration::from_secs(60);
 
 /// What this process remembers. Losing it loses no entry, and removes none that it should not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -390,9 +390,9 @@ fn a_full_table_is_left_alone_until_it_has_room() {
     let (nodes, mut memory) = ([node("a", "i-1", 1)], RouteMemory::default());
     let full = table(vec![entry("172.16.0.0/24".parse().unwrap(), "i-9", None)]);
     memory.table_is_full(&full, Duration::ZERO);
-    let refused = plan(&nodes, std::slice::from_ref(&full), &mut memory, &rules(MINUTE));
+    let refused = plan(&nodes, std::slice::from_ref(&full), &mut memory, &rules(MINUTE / 2));
     assert!(matches!(&refused.problems[..], [(_, RouteProblem::Full { .. })]), "{refused:?}");
-    let freed = plan(&nodes, &[table(Vec::new())], &mut memory, &rules(MINUTE));
+    let freed = plan(&nodes, &[table(Vec::new())], &mut memory, &rules(MINUTE / 2));
     assert!(matches!(&freed.steps[..], [RouteStep::Create { .. }]), "{freed:?}");
 }
 
