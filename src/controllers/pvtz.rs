@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use self::observe::{LISTS_CATCH_UP, ZoneReader, ZoneState, ZoneTrouble};
+use self::observe::{LISTS_CATCH_UP, Unread, ZoneReader, ZoneState, ZoneTrouble};
 pub use self::orphans::orphans;
 use self::own_writes::OwnWrites;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
@@ -103,7 +104,10 @@ async fn read(
     let mut state = reader.list(zone).await?;
     if !state.is_whole {
         let plan = diff(&wanted, &state.records, &rules, &mut Sightings::new(), Duration::ZERO);
-        reader.refresh(&mut state, &plan).await?;
+        let unread = reader.refresh(&mut state, &plan).await?;
+        if let Some(fault) = unread.into_values().flatten().next() {
+            return Err(fault.into());
+        }
     }
     Ok((rules, wanted, state))
 }
@@ -114,8 +118,12 @@ fn rules(config: &Config, uid: &str, zone: &PrivateZone) -> Result<RecordRules, 
                     the permission to read it, see alicloud-ccm rbac";
         return Err(ZoneTrouble::Unusable(text.to_owned()));
     }
+    Ok(rules_of(config, uid, &zone.name))
+}
+
+fn rules_of(config: &Config, uid: &str, zone: &str) -> RecordRules {
     let remark = mark::remark(&config.cloud.cluster_id, uid);
-    Ok(RecordRules { remark, ttl: config.pvtz.ttl, zone: zone.name.clone() })
+    RecordRules { remark, ttl: config.pvtz.ttl, zone: zone.to_owned() }
 }
 
 /// What the names of a cluster are made of.
@@ -163,16 +171,14 @@ impl BatchReconciler for PvtzReconciler {
     async fn reconcile(&mut self, scope: BatchScope) -> BatchResult {
         let began = clock::now();
         let config = self.context.config.borrow().clone();
-        if scope == BatchScope::All {
-            self.state = None;
-        }
-        let (wanted, plan, rules, later) = match self.observe(&config).await {
+        let before = self.state.take_if(|_| scope == BatchScope::All);
+        let (wanted, plan, rules, unread) = match self.observe(&config).await {
             Ok(observed) => observed,
             Err(trouble) => {
-                if matches!(trouble, ZoneTrouble::Unusable(_)) {
-                    self.state = None;
-                }
-                return self.aborted(&trouble);
+                let is_usable = matches!(trouble, ZoneTrouble::Cloud(_));
+                let known = self.state.take().or(before);
+                self.state = known.filter(|known| is_usable && known.is_named_by(&config));
+                return self.aborted(&trouble, &config, began);
             }
         };
         for reason in ["SyncPrivateZoneFailed", "PrivateZoneUnusable"] {
@@ -182,7 +188,15 @@ impl BatchReconciler for PvtzReconciler {
         // Only a list shows that a record of others is gone.
         result.resync_after = (!plan.conflicts.is_empty()).then_some(batch::RESYNC_WHILE_OUT_OF_SYNC);
         result.requeue.extend(plan.withheld.iter().map(|step| (step.owner(), CONFIRM)));
-        result.requeue.extend(later.into_iter().map(|owner| (owner, Duration::ZERO)));
+        for (step, fault) in unread {
+            let Some(fault) = fault else {
+                result.requeue.insert(step.owner(), Duration::ZERO);
+                continue;
+            };
+            warn!(code = "ACCM0601", owner = %step.owner(), %fault, "its records cannot be read; the controller retries it");
+            out_of_sync.insert(step.owner().to_string(), failed(&step, &fault));
+            result.failed.insert(step.owner(), (fault.kind.as_str(), fault.retry_after));
+        }
         self.execute(&plan.steps, &rules, &mut result, &mut out_of_sync).await;
         for (owner, since) in self.state.iter().flat_map(|state| state.unsure.values()) {
             result.requeue.entry(owner.clone()).or_insert(LISTS_CATCH_UP.saturating_sub(since.elapsed()));
@@ -210,11 +224,11 @@ impl BatchReconciler for PvtzReconciler {
 
 impl PvtzReconciler {
     /// What is wanted, and what is to be done for it according to records that were just read; nothing if what is remembered
-    /// of the zone is what is wanted. Also whose records were not read, because there were too many.
+    /// of the zone is what is wanted. Also the steps whose records were not read, and what failed; `None` if there were too many.
     async fn observe(
         &mut self,
         config: &Config,
-    ) -> Result<(WantedRecords, RecordPlan, RecordRules, BTreeSet<ObjectKey>), ZoneTrouble> {
+    ) -> Result<(WantedRecords, RecordPlan, RecordRules, Vec<(RecordStep, Option<Fault>)>), ZoneTrouble> {
         let Context { cloud, cluster, location, .. } = &self.context;
         let reader = ZoneReader { pvtz: &cloud.pvtz, location, config, watches: &self.watches };
         let (now, is_fresh) = (self.started.elapsed(), self.state.is_none());
@@ -226,30 +240,52 @@ impl PvtzReconciler {
         let wanted = reader.wanted(&rules)?;
         let remembered = diff(&wanted, &state.records, &rules, &mut self.sighted.clone(), now);
         let is_certain = is_fresh && state.is_whole || remembered.is_empty() && state.unsure.is_empty();
-        let unread = if is_certain { BTreeSet::new() } else { reader.refresh(state, &remembered).await? };
+        let unread = if is_certain { Unread::new() } else { reader.refresh(state, &remembered).await? };
         self.own_writes.lay_over(state);
         let mut plan = diff(&wanted, &state.records, &rules, &mut self.sighted, now);
-        let is_read = |step: &RecordStep| !unread.contains(&step.content().name);
-        let later = plan.steps.iter().filter(|step| !is_read(step)).map(RecordStep::owner).collect();
-        plan.steps.retain(is_read);
-        plan.withheld.retain(is_read);
+        let why = |step: &RecordStep| unread.get(&step.content().name).cloned();
+        let later = plan.steps.iter().filter_map(|step| Some((step.clone(), why(step)?))).collect();
+        plan.steps.retain(|step| why(step).is_none());
+        plan.withheld.retain(|step| why(step).is_none());
         Ok((wanted, plan, rules, later))
     }
 
-    fn aborted(&self, trouble: &ZoneTrouble) -> BatchResult {
-        let why = match trouble {
+    /// No record is changed. Tells the owners of those that would be, by what is remembered of the zone; all owners, if nothing
+    /// is.
+    fn aborted(&self, fault: &ZoneTrouble, config: &Config, began: Timestamp) -> BatchResult {
+        const FAILED: &str = "SyncPrivateZoneFailed";
+        const UNUSABLE: &str = "PrivateZoneUnusable";
+        let (why, trouble) = match fault {
             ZoneTrouble::Cloud(fault) => {
                 error!(code = "ACCM0601", %fault, "the zone cannot be read; no record is changed");
                 let text = format!("all names: the zone cannot be read, so no record is changed: {fault}");
-                self.reporter.alarm("SyncPrivateZoneFailed", 1, &text);
-                (fault.kind.as_str(), fault.retry_after)
+                self.reporter.alarm(FAILED, 1, &text);
+                let message = format!("The zone cannot be read: {fault}");
+                ((fault.kind.as_str(), fault.retry_after), ObjectTrouble { message, ..trouble_of(FAILED, fault) })
             }
             ZoneTrouble::Unusable(text) => {
-                self.reporter.alarm("PrivateZoneUnusable", 1, &format!("no record is changed: {text}"));
-                ("unusable", Some(batch::RESYNC_WHILE_OUT_OF_SYNC))
+                self.reporter.alarm(UNUSABLE, 1, &format!("no record is changed: {text}"));
+                let trouble = ObjectTrouble { cause: Some(text.clone()), ..trouble(UNUSABLE, text) };
+                (("unusable", Some(batch::RESYNC_WHILE_OUT_OF_SYNC)), trouble)
             }
         };
+        let out_of_sync = self.lacking(config).into_iter().map(|owner| (owner.to_string(), trouble.clone())).collect();
+        self.reporter.out_of_sync("objects", (&BatchScope::All, began), out_of_sync, |_| true);
         BatchResult { aborted: Some(why), ..BatchResult::default() }
+    }
+
+    /// Whose records are not as they should be.
+    fn lacking(&self, config: &Config) -> BTreeSet<ObjectKey> {
+        let Context { cloud, cluster, location, .. } = &self.context;
+        let reader = ZoneReader { pvtz: &cloud.pvtz, location, config, watches: &self.watches };
+        let (zone, records) = match &self.state {
+            Some(state) => (&*state.zone.name, &*state.records),
+            None => (config.pvtz.zone_name.as_deref().unwrap_or_default(), [].as_slice()),
+        };
+        let rules = rules_of(config, cluster.uid(), zone);
+        let Ok(wanted) = reader.wanted(&rules) else { return BTreeSet::new() };
+        let plan = diff(&wanted, records, &rules, &mut self.sighted.clone(), self.started.elapsed());
+        plan.steps.iter().map(RecordStep::owner).collect()
     }
 
     /// The conflicts of Services and nodes, and the steps that are withheld.

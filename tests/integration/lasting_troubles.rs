@@ -1,5 +1,6 @@
 //! What keeps an object out of sync for long is told on the object, whatever it is, as long as it lasts and no longer.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use alicloud_ccm::clock;
@@ -10,10 +11,11 @@ use sim::cloud::{Account, Disk, Fault, PrivateZone, RouteEntry};
 use sim::cluster::{Effect, Failure, Match, NodeSpec, Version};
 use sim::testbed::{REGION, ROUTE_TABLE, Testbed, VPC, ZONE, instance};
 
+use crate::end_state::{difference, state};
 use crate::harness::HASTE;
 use crate::in_process::{Product, UNCHECKED, in_parallel, on_a_clock_of_its_own};
-use crate::kinds::Kind;
-use crate::private_zone::{plain, put, record};
+use crate::kinds::{self, Kind};
+use crate::private_zone::{headless, plain, point_at, put, record};
 
 const MORE: &str = "[leader_election]\nenabled = false\n";
 
@@ -399,4 +401,229 @@ fn whatever_was_in_the_way_in_the_cloud_is_seen_to_be_gone_within_5_minutes_with
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Something that is done while an action of the cloud fails, after `before` was carried out.
+struct Deed {
+    name: &'static str,
+    controllers: &'static [&'static str],
+    before: fn(&Testbed),
+    begin: fn(&Testbed),
+    /// The object that is then out of sync.
+    object: (&'static str, &'static str),
+}
+
+fn edit(testbed: &Testbed, patch: &Value) {
+    testbed.cluster.patch("Service", "default", "web", patch).unwrap();
+}
+
+/// Settings of every kind that a Service of this kind can have.
+fn edited(testbed: &Testbed, kind: Kind) {
+    let prefix = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
+    let annotations = json!({
+        format!("{prefix}-name"): "renamed", format!("{prefix}-additional-resource-tags"): "team=web",
+        format!("{prefix}-scheduler"): "wlc", format!("{prefix}-delete-protection"): "on",
+        format!("{prefix}-modification-protection"): "ConsoleProtection",
+    });
+    let _ = kind;
+    edit(
+        testbed,
+        &json!({"metadata": {"annotations": annotations}, "spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}),
+    );
+}
+
+const DEEDS: &[Deed] = &[
+    Deed {
+        name: "a node joins",
+        controllers: &["node"],
+        before: |_| {},
+        begin: |testbed| drop(testbed.join(2)),
+        object: NODE,
+    },
+    Deed {
+        name: "a node needs its route",
+        controllers: &["route"],
+        before: |_| {},
+        begin: |testbed| drop(testbed.join(2)),
+        object: NODE,
+    },
+    Deed {
+        name: "a name of a Service",
+        controllers: &["pvtz"],
+        before: |_| {},
+        begin: |testbed| plain(testbed, "web", "10.96.7.7"),
+        object: SERVICE,
+    },
+    Deed {
+        name: "another address of a Service",
+        controllers: &["pvtz"],
+        before: |testbed| headless(testbed, "web", &[1]),
+        begin: |testbed| point_at(testbed, "web", &[2]),
+        object: SERVICE,
+    },
+    Deed {
+        name: "a volume",
+        controllers: &["volume-labels"],
+        before: |_| {},
+        begin: |testbed| testbed.provide("data", "d-1", "cn-hangzhou-i"),
+        object: ("PersistentVolume", "data"),
+    },
+    Deed {
+        name: "a new Service",
+        controllers: &["service"],
+        before: |_| {},
+        begin: |testbed| Kind::Clb.expose(testbed, "web", &[80, 443], &[1]),
+        object: SERVICE,
+    },
+    Deed {
+        name: "a new Service (NLB)",
+        controllers: &["nlb"],
+        before: |_| {},
+        begin: |testbed| Kind::Nlb.expose(testbed, "web", &[80, 443], &[1]),
+        object: SERVICE,
+    },
+    Deed {
+        name: "an edit",
+        controllers: &["service"],
+        before: |testbed| Kind::Clb.expose(testbed, "web", &[80, 443], &[1]),
+        begin: |testbed| edited(testbed, Kind::Clb),
+        object: SERVICE,
+    },
+    Deed {
+        name: "an edit (NLB)",
+        controllers: &["nlb"],
+        before: |testbed| Kind::Nlb.expose(testbed, "web", &[80, 443], &[1]),
+        begin: |testbed| edited(testbed, Kind::Nlb),
+        object: SERVICE,
+    },
+    Deed {
+        name: "an edit taken back",
+        controllers: &["service"],
+        before: |testbed| {
+            Kind::Clb.expose(testbed, "web", &[80, 443], &[1]);
+            edited(testbed, Kind::Clb);
+        },
+        begin: |testbed| plain_again(testbed),
+        object: SERVICE,
+    },
+    Deed {
+        name: "an edit taken back (NLB)",
+        controllers: &["nlb"],
+        before: |testbed| {
+            Kind::Nlb.expose(testbed, "web", &[80, 443], &[1]);
+            edited(testbed, Kind::Nlb);
+        },
+        begin: |testbed| plain_again(testbed),
+        object: SERVICE,
+    },
+    Deed {
+        name: "fewer ports and other pods",
+        controllers: &["service"],
+        before: |testbed| Kind::Clb.expose(testbed, "web", &[80, 443], &[1]),
+        begin: |testbed| moved(testbed),
+        object: SERVICE,
+    },
+    Deed {
+        name: "fewer ports and other pods (NLB)",
+        controllers: &["nlb"],
+        before: |testbed| Kind::Nlb.expose(testbed, "web", &[80, 443], &[1]),
+        begin: |testbed| moved(testbed),
+        object: SERVICE,
+    },
+    Deed {
+        name: "a Service that goes",
+        controllers: &["service"],
+        before: |testbed| Kind::Clb.expose(testbed, "web", &[80, 443], &[1]),
+        begin: |testbed| testbed.cluster.delete("Service", "default", "web").unwrap(),
+        object: SERVICE,
+    },
+    Deed {
+        name: "a Service that goes (NLB)",
+        controllers: &["nlb"],
+        before: |testbed| Kind::Nlb.expose(testbed, "web", &[80, 443], &[1]),
+        begin: |testbed| testbed.cluster.delete("Service", "default", "web").unwrap(),
+        object: SERVICE,
+    },
+    Deed {
+        name: "a Service that becomes one of the other kind",
+        controllers: &["service", "nlb"],
+        before: |testbed| Kind::Clb.expose(testbed, "web", &[80, 443], &[1]),
+        begin: |testbed| edit(testbed, &json!({"spec": {"type": "ClusterIP"}})),
+        object: SERVICE,
+    },
+];
+
+/// Takes back what [`edited`] did.
+fn plain_again(testbed: &Testbed) {
+    edit(testbed, &json!({"metadata": {"annotations": null}, "spec": {"loadBalancerSourceRanges": null}}));
+}
+
+fn moved(testbed: &Testbed) {
+    testbed.join(2);
+    edit(testbed, &json!({"spec": {"ports": [{"name": "p80", "port": 80, "targetPort": 8000, "protocol": "TCP"}]}}));
+    kinds::point_at(testbed, "web", &[2]);
+}
+
+impl Deed {
+    fn product(&self, testbed: &Testbed) -> Product {
+        let more = format!("{UNCHECKED}[pvtz]\nzone_name = \"{}\"\nrecord_types = [\"A\"]\n", ZONE.1);
+        Product::start(testbed, self.controllers, &more)
+    }
+
+    /// Both worlds before it.
+    async fn prepared(&self) -> Testbed {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        (self.before)(&testbed);
+        let _product = self.product(&testbed);
+        sleep(60).await;
+        testbed
+    }
+
+    /// Does it while one action fails, if any. Gives both worlds at the end, whether anything was told on the object, and the
+    /// actions that were called.
+    async fn done(&self, start: &Testbed, failing: Option<(&str, Fault)>) -> (Value, bool, BTreeSet<String>) {
+        let testbed = start.fork().await.unwrap();
+        let _product = self.product(&testbed);
+        sleep(60).await;
+        let before = testbed.cloud.calls().len();
+        if let Some((action, fault)) = failing {
+            testbed.cloud.faults().always(action, fault);
+        }
+        (self.begin)(&testbed);
+        sleep(120).await;
+        let told = !events(&testbed, self.object, "Warning").is_empty();
+        let calls = testbed.cloud.calls().into_iter().skip(before).filter(|call| call.product != "metadata");
+        (state(&testbed), told, calls.map(|call| call.action).collect())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_action_of_the_cloud_fails_in_silence() {
+    let failures: [Named<Fault>; 3] = [
+        ("denied", || Fault::Refuse(403, "Forbidden.RAM".into(), "User not authorized".into())),
+        ("server error", || Fault::Unavailable),
+        ("rejected", || Fault::code("InvalidParam.Thing")),
+    ];
+    let results = in_parallel(DEEDS.len(), move |index| {
+        let deed = &DEEDS[index];
+        let (start, _) = on_a_clock_of_its_own(0, deed.prepared());
+        let ((wanted, _, actions), _) = on_a_clock_of_its_own(0, deed.done(&start, None));
+        let mut silent = Vec::new();
+        for action in &actions {
+            for (name, fault) in failures {
+                let failing = Some((&**action, fault()));
+                let ((found, told, _), log) = on_a_clock_of_its_own(0, deed.done(&start, failing));
+                if found != wanted && !told {
+                    let wrong = difference(&wanted, &found);
+                    silent.push(format!("{}, {action} {name}: nothing is told of\n{wrong}\n{log}", deed.name));
+                }
+            }
+        }
+        (silent, actions)
+    });
+    let (silent, actions): (Vec<_>, Vec<_>) = results.await.into_iter().unzip();
+    assert!(actions.iter().all(|actions| !actions.is_empty()), "{actions:?}");
+    let silent = silent.concat();
+    assert!(silent.is_empty(), "{} fail in silence:\n{}", silent.len(), silent.join("\n"));
 }

@@ -354,6 +354,23 @@ fn expose_many(testbed: &Testbed) -> String {
 }
 
 #[tokio::test]
+async fn a_name_whose_records_cannot_be_read_keeps_no_other_from_being_written() {
+    let world = world().await;
+    expose_many(&world.testbed);
+    let ccm = world.start();
+    world.until("the records are there", |testbed| lines(testbed).len() == 120).await;
+    let unread = [("Keyword".to_owned(), "shop.default.svc".to_owned())].into();
+    world.testbed.cloud.faults().matching("DescribeZoneRecords", unread, Fault::code("InvalidParameter"), None);
+    plain(&world.testbed, "shop", "10.96.7.3");
+    world.until_event("Service", "shop", "SyncPrivateZoneFailed").await;
+    plain(&world.testbed, "last", "10.96.7.4");
+    world.until("another is written", |testbed| lines(testbed).contains(&"last.default.svc A 10.96.7.4".into())).await;
+    world.testbed.cloud.calm();
+    world.until("the record follows", |testbed| lines(testbed).contains(&"shop.default.svc A 10.96.7.3".into())).await;
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
 async fn an_action_that_is_denied_is_told_at_every_service_and_retried_with_a_growing_pause() {
     let world = world().await;
     world.testbed.cloud.faults().always("AddZoneRecord", Fault::code("Forbidden.RAM"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use super::Watches;
+use super::{Watches, concerns_one};
 use crate::alibaba::pvtz::{PrivateZone, Pvtz};
 use crate::alibaba::{Fault, FaultKind};
 use crate::cluster::StoreEntry;
@@ -46,6 +46,9 @@ pub(super) struct ZoneState {
     pub unsure: BTreeMap<String, (ObjectKey, Instant)>,
 }
 
+/// Names whose records were not read, and what failed; `None` if there were too many.
+pub(super) type Unread = BTreeMap<String, Option<Fault>>;
+
 /// After this time, lists show what was written.
 pub(super) const LISTS_CATCH_UP: Duration = Duration::from_secs(60);
 
@@ -56,6 +59,16 @@ pub(super) struct ZoneReader<'a> {
     pub location: &'a CloudLocation,
     pub config: &'a Config,
     pub watches: &'a Watches,
+}
+
+impl ZoneState {
+    /// Whether the configuration still names this zone.
+    pub(super) fn is_named_by(&self, config: &Config) -> bool {
+        match (&config.pvtz.zone_id, &config.pvtz.zone_name) {
+            (Some(id), _) => *id == self.zone.id,
+            (None, name) => name.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(&self.zone.name)),
+        }
+    }
 }
 
 impl ZoneReader<'_> {
@@ -125,13 +138,9 @@ impl ZoneReader<'_> {
         }
     }
 
-    /// Reads what `plan` is about: single names, or all records where that takes fewer calls. Gives the names that were not read,
-    /// because there were too many: nothing may be written for these.
-    pub(super) async fn refresh(
-        &self,
-        state: &mut ZoneState,
-        plan: &RecordPlan,
-    ) -> Result<BTreeSet<String>, ZoneTrouble> {
+    /// Reads what `plan` is about: single names, or all records where that takes fewer calls. Gives the names that were not read:
+    /// nothing may be written for these.
+    pub(super) async fn refresh(&self, state: &mut ZoneState, plan: &RecordPlan) -> Result<Unread, ZoneTrouble> {
         let names = plan.steps.iter().chain(&plan.withheld).map(|step| step.content().name.clone());
         let mut names: BTreeSet<String> = names.chain(state.unsure.keys().cloned()).collect();
         if state.is_whole && names.len() > state.records.len() / PAGE {
@@ -142,14 +151,27 @@ impl ZoneReader<'_> {
             }
         }
         let later = names.iter().nth(MOST_NAMES).cloned().map(|name| names.split_off(&name)).unwrap_or_default();
+        let mut unread: Unread = later.into_iter().map(|name| (name, None)).collect();
+        let mut stopped: Option<Fault> = None;
         for name in names {
-            let fresh = self.pvtz.records_of(&state.zone.id, &name).await;
-            let fresh = fresh.map_err(|fault| no_zone(&state.zone.id, fault))?;
-            state.records.retain(|record| !record.name.eq_ignore_ascii_case(&name));
-            state.records.extend(fresh);
+            let read = match &stopped {
+                Some(fault) => Err(fault.clone()),
+                None => self.pvtz.records_of(&state.zone.id, &name).await,
+            };
+            match read {
+                Ok(fresh) => {
+                    state.records.retain(|record| !record.name.eq_ignore_ascii_case(&name));
+                    state.records.extend(fresh);
+                }
+                Err(fault) if fault.kind == FaultKind::Gone => return Err(no_zone(&state.zone.id, fault)),
+                Err(fault) => {
+                    stopped = Some(fault.clone()).filter(|fault| !concerns_one(fault.kind));
+                    unread.insert(name, Some(fault));
+                }
+            }
         }
-        state.unsure.retain(|name, (_, since)| later.contains(name) || since.elapsed() < LISTS_CATCH_UP);
-        Ok(later)
+        state.unsure.retain(|name, (_, since)| unread.contains_key(name) || since.elapsed() < LISTS_CATCH_UP);
+        Ok(unread)
     }
 }
 
