@@ -9,6 +9,8 @@ use sim::cluster::{Call, Effect, Endpoint, Failure, Match, Version};
 use sim::testbed::{Testbed, instance};
 
 use crate::harness::{HASTE, World, address};
+use crate::in_process::{Product, UNCHECKED, on_a_clock_of_its_own};
+use crate::kinds::Kind;
 use crate::service_features::key;
 
 fn condition(service: &Value) -> Option<&Value> {
@@ -173,4 +175,35 @@ async fn an_address_does_not_wait_for_a_condition_and_no_lost_answer_leaves_a_wr
     let parts: Vec<_> = status_writes(&world, "refused").iter().map(parts).collect();
     assert_eq!(parts, [(true, true), (true, false), (false, true)], "each alone after both were refused");
     assert!(ccm.stop().await.success());
+}
+
+#[test]
+fn a_condition_that_the_api_server_refused_is_right_within_5_minutes_after_it_takes_it() {
+    for kind in Kind::BOTH {
+        on_a_clock_of_its_own(0, async {
+            let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+            testbed.join(1);
+            kind.expose(&testbed, "web", &[80], &[1]);
+            let schedule = |scheduler: Value| {
+                let change = json!({"metadata": {"annotations": {key("scheduler"): scheduler}}});
+                testbed.cluster.patch("Service", "default", "web", &change).unwrap();
+            };
+            schedule(json!("nonsense"));
+            let _product = Product::start(&testbed, &[kind.controller()], &format!("{HASTE}{UNCHECKED}"));
+            let service = || testbed.cluster.get("Service", "default", "web").unwrap();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert!(is(&service(), "False", "SyncLoadBalancerFailed"), "{kind:?}");
+            let refused = Effect::Refuse(Failure::refused("Service", "web", "a webhook says no"));
+            testbed.cluster.trouble_times(Match::new("patch", "services/status"), refused, usize::MAX);
+            schedule(Value::Null);
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert!(is(&service(), "False", "SyncLoadBalancerFailed"), "{kind:?}: the write did not succeed");
+            testbed.cluster.calm();
+            tokio::time::sleep(Duration::from_secs(301)).await;
+            assert!(is(&service(), "True", "InSync"), "{kind:?}: {}", service());
+            let requests = testbed.cluster.count("patch", "services/status");
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            assert_eq!(testbed.cluster.count("patch", "services/status"), requests, "{kind:?}");
+        });
+    }
 }

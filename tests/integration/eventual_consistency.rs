@@ -286,7 +286,8 @@ struct Newcomer {
     is_done: fn(&Testbed) -> bool,
 }
 
-fn by_pod(testbed: &Testbed, kind: Kind) {
+/// A Service whose only backend is a pod, by its network interface.
+pub(crate) fn by_pod(testbed: &Testbed, kind: Kind) {
     kind.expose(testbed, "web", &[80], &[]);
     let annotations = json!({"service.beta.kubernetes.io/backend-type": "eni"});
     testbed.cluster.patch("Service", "default", "web", &json!({"metadata": {"annotations": annotations}})).unwrap();

@@ -12,10 +12,12 @@ use sim::cluster::{Effect, Failure, Match, NodeSpec, Version};
 use sim::testbed::{REGION, ROUTE_TABLE, Testbed, VPC, ZONE, instance};
 
 use crate::end_state::{difference, state};
+use crate::eventual_consistency::by_pod;
 use crate::harness::HASTE;
 use crate::in_process::{Product, UNCHECKED, in_parallel, on_a_clock_of_its_own};
 use crate::kinds::{self, Kind};
 use crate::private_zone::{headless, plain, point_at, put, record};
+use crate::service_features::{containers_ready, gate_condition, pod, pod_endpoint};
 
 const MORE: &str = "[leader_election]\nenabled = false\n";
 
@@ -417,15 +419,14 @@ fn edit(testbed: &Testbed, patch: &Value) {
     testbed.cluster.patch("Service", "default", "web", patch).unwrap();
 }
 
-/// Settings of every kind that a Service of this kind can have.
-fn edited(testbed: &Testbed, kind: Kind) {
+/// Settings of every kind.
+fn edited(testbed: &Testbed) {
     let prefix = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
     let annotations = json!({
         format!("{prefix}-name"): "renamed", format!("{prefix}-additional-resource-tags"): "team=web",
         format!("{prefix}-scheduler"): "wlc", format!("{prefix}-delete-protection"): "on",
         format!("{prefix}-modification-protection"): "ConsoleProtection",
     });
-    let _ = kind;
     edit(
         testbed,
         &json!({"metadata": {"annotations": annotations}, "spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}),
@@ -486,14 +487,14 @@ const DEEDS: &[Deed] = &[
         name: "an edit",
         controllers: &["service"],
         before: |testbed| Kind::Clb.expose(testbed, "web", &[80, 443], &[1]),
-        begin: |testbed| edited(testbed, Kind::Clb),
+        begin: edited,
         object: SERVICE,
     },
     Deed {
         name: "an edit (NLB)",
         controllers: &["nlb"],
         before: |testbed| Kind::Nlb.expose(testbed, "web", &[80, 443], &[1]),
-        begin: |testbed| edited(testbed, Kind::Nlb),
+        begin: edited,
         object: SERVICE,
     },
     Deed {
@@ -501,9 +502,9 @@ const DEEDS: &[Deed] = &[
         controllers: &["service"],
         before: |testbed| {
             Kind::Clb.expose(testbed, "web", &[80, 443], &[1]);
-            edited(testbed, Kind::Clb);
+            edited(testbed);
         },
-        begin: |testbed| plain_again(testbed),
+        begin: plain_again,
         object: SERVICE,
     },
     Deed {
@@ -511,23 +512,23 @@ const DEEDS: &[Deed] = &[
         controllers: &["nlb"],
         before: |testbed| {
             Kind::Nlb.expose(testbed, "web", &[80, 443], &[1]);
-            edited(testbed, Kind::Nlb);
+            edited(testbed);
         },
-        begin: |testbed| plain_again(testbed),
+        begin: plain_again,
         object: SERVICE,
     },
     Deed {
         name: "fewer ports and other pods",
         controllers: &["service"],
         before: |testbed| Kind::Clb.expose(testbed, "web", &[80, 443], &[1]),
-        begin: |testbed| moved(testbed),
+        begin: moved,
         object: SERVICE,
     },
     Deed {
         name: "fewer ports and other pods (NLB)",
         controllers: &["nlb"],
         before: |testbed| Kind::Nlb.expose(testbed, "web", &[80, 443], &[1]),
-        begin: |testbed| moved(testbed),
+        begin: moved,
         object: SERVICE,
     },
     Deed {
@@ -542,6 +543,28 @@ const DEEDS: &[Deed] = &[
         controllers: &["nlb"],
         before: |testbed| Kind::Nlb.expose(testbed, "web", &[80, 443], &[1]),
         begin: |testbed| testbed.cluster.delete("Service", "default", "web").unwrap(),
+        object: SERVICE,
+    },
+    Deed {
+        name: "a pod that waits for its load balancer",
+        controllers: &["service"],
+        before: |testbed| {
+            by_pod(testbed, Kind::Clb);
+            testbed.cluster.create(pod("gated", true)).unwrap();
+            testbed.cluster.set_endpoints("default", "web", &[pod_endpoint(101, "gated").not_ready()]).unwrap();
+        },
+        begin: |testbed| containers_ready(testbed, "gated"),
+        object: SERVICE,
+    },
+    Deed {
+        name: "a pod that waits for its load balancer (NLB)",
+        controllers: &["nlb"],
+        before: |testbed| {
+            by_pod(testbed, Kind::Nlb);
+            testbed.cluster.create(pod("gated", true)).unwrap();
+            testbed.cluster.set_endpoints("default", "web", &[pod_endpoint(101, "gated").not_ready()]).unwrap();
+        },
+        begin: |testbed| containers_ready(testbed, "gated"),
         object: SERVICE,
     },
     Deed {
@@ -580,50 +603,79 @@ impl Deed {
         testbed
     }
 
-    /// Does it while one action fails, if any. Gives both worlds at the end, whether anything was told on the object, and the
-    /// actions that were called.
-    async fn done(&self, start: &Testbed, failing: Option<(&str, Fault)>) -> (Value, bool, BTreeSet<String>) {
+    /// Does it while something fails. Gives both worlds at the end, whether anything was told on the object, and what was asked.
+    async fn done(&self, start: &Testbed, fail: impl FnOnce(&Testbed)) -> (Value, bool, BTreeSet<Asked>) {
         let testbed = start.fork().await.unwrap();
         let _product = self.product(&testbed);
         sleep(60).await;
-        let before = testbed.cloud.calls().len();
-        if let Some((action, fault)) = failing {
-            testbed.cloud.faults().always(action, fault);
-        }
+        let before = (testbed.cloud.calls().len(), testbed.cluster.calls().len());
+        fail(&testbed);
         (self.begin)(&testbed);
         sleep(120).await;
         let told = !events(&testbed, self.object, "Warning").is_empty();
-        let calls = testbed.cloud.calls().into_iter().skip(before).filter(|call| call.product != "metadata");
-        (state(&testbed), told, calls.map(|call| call.action).collect())
+        let calls = testbed.cloud.calls().into_iter().skip(before.0).filter(|call| call.product != "metadata");
+        let requests = testbed.cluster.calls().into_iter().skip(before.1);
+        let requests = requests.filter(|it| !["list", "watch"].contains(&it.verb) && it.resource != "events");
+        let asked = calls.map(|call| Asked::Cloud(call.action));
+        let asked = asked.chain(requests.map(|request| Asked::Cluster(request.verb.to_string(), request.target())));
+        let gate = gate_condition(&testbed, "gated");
+        (json!({ "worlds": state(&testbed), "gate": gate }), told, asked.collect())
     }
 }
 
+/// What the product asks of the cloud, or of the API server.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Asked {
+    /// An action.
+    Cloud(String),
+    /// A verb and what it is for.
+    Cluster(String, String),
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn no_action_of_the_cloud_fails_in_silence() {
-    let failures: [Named<Fault>; 3] = [
+async fn nothing_that_the_cloud_or_the_api_server_refuses_fails_in_silence() {
+    let faults: [Named<Fault>; 3] = [
         ("denied", || Fault::Refuse(403, "Forbidden.RAM".into(), "User not authorized".into())),
         ("server error", || Fault::Unavailable),
         ("rejected", || Fault::code("InvalidParam.Thing")),
     ];
+    let failures: [Named<Failure>; 2] = [
+        ("server error", Failure::internal_error),
+        ("refused", || Failure::refused("Thing", "web", "a webhook says no")),
+    ];
     let results = in_parallel(DEEDS.len(), move |index| {
         let deed = &DEEDS[index];
         let (start, _) = on_a_clock_of_its_own(0, deed.prepared());
-        let ((wanted, _, actions), _) = on_a_clock_of_its_own(0, deed.done(&start, None));
+        let ((wanted, _, asked), _) = on_a_clock_of_its_own(0, deed.done(&start, |_| {}));
         let mut silent = Vec::new();
-        for action in &actions {
-            for (name, fault) in failures {
-                let failing = Some((&**action, fault()));
-                let ((found, told, _), log) = on_a_clock_of_its_own(0, deed.done(&start, failing));
-                if found != wanted && !told {
-                    let wrong = difference(&wanted, &found);
-                    silent.push(format!("{}, {action} {name}: nothing is told of\n{wrong}\n{log}", deed.name));
+        let mut judge = |what: &Asked, name: &str, fail: &dyn Fn(&Testbed)| {
+            let ((found, told, _), log) = on_a_clock_of_its_own(0, deed.done(&start, fail));
+            if found != wanted && !told {
+                let wrong = difference(&wanted, &found);
+                silent.push(format!("{}, {what:?} {name}: nothing is told of\n{wrong}\n{log}", deed.name));
+            }
+        };
+        for what in &asked {
+            match what {
+                Asked::Cloud(action) => {
+                    for (name, fault) in faults {
+                        judge(what, name, &|testbed| testbed.cloud.faults().always(action, fault()));
+                    }
+                }
+                Asked::Cluster(verb, target) => {
+                    for (name, failure) in failures {
+                        judge(what, name, &|testbed| {
+                            let effect = Effect::Refuse(failure());
+                            testbed.cluster.trouble_times(Match::new(verb, target), effect, usize::MAX);
+                        });
+                    }
                 }
             }
         }
-        (silent, actions)
+        (silent, asked)
     });
-    let (silent, actions): (Vec<_>, Vec<_>) = results.await.into_iter().unzip();
-    assert!(actions.iter().all(|actions| !actions.is_empty()), "{actions:?}");
+    let (silent, asked): (Vec<_>, Vec<_>) = results.await.into_iter().unzip();
+    assert!(asked.iter().all(|asked| !asked.is_empty()), "{asked:?}");
     let silent = silent.concat();
     assert!(silent.is_empty(), "{} fail in silence:\n{}", silent.len(), silent.join("\n"));
 }

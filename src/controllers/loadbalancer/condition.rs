@@ -21,6 +21,8 @@ use crate::telemetry::alarms::{ObjectReport, SyncState};
 const KNOWS_CONDITIONS: u32 = 24;
 /// After this time, a condition that could not be written is written again.
 pub(super) const WRITE_AGAIN: Duration = Duration::from_secs(30);
+/// The same of one that the API server refused.
+const REFUSED_FOR: Duration = Duration::from_secs(300);
 
 /// What the condition says after a reconcile that ended with this, or in sync; `None` if it stays as it is. What passes by itself
 /// changes nothing, and what the cloud still carries out nothing once the Service was ready, unless it lasts.
@@ -69,9 +71,10 @@ impl ServiceWriter {
         if before == Some(&wanted) {
             return None;
         }
-        let again = self.set_condition(&case.service, before, Some(&wanted)).await.is_err();
-        case.state.told.condition = if again { WrittenCondition::Unknown } else { WrittenCondition::Said(wanted) };
-        again.then_some(WRITE_AGAIN)
+        let written = self.set_condition(&case.service, before, Some(&wanted)).await;
+        case.state.told.condition =
+            if written.is_ok() { WrittenCondition::Said(wanted) } else { WrittenCondition::Unknown };
+        written.err().map(|fault| if matches!(fault, WriteFault::Rejected(_)) { REFUSED_FOR } else { WRITE_AGAIN })
     }
 
     /// Takes the condition off a Service that stays and is no longer managed: also one that was written after the finalizer was
@@ -149,7 +152,7 @@ impl ServiceWriter {
             Ok(()) | Err(WriteFault::Gone | WriteFault::NotLeading) => Ok(()),
             Err(fault) => {
                 warn!(code = "ACCM0320", %fault, "the condition {LOAD_BALANCER_READY} could not be written");
-                if matches!(fault, WriteFault::Rejected(_)) { Ok(()) } else { Err(fault) }
+                Err(fault)
             }
         }
     }

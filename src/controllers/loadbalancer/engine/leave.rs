@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use super::Engine;
 use super::outcome::Outcome;
+use crate::cluster::WriteFault;
 use crate::controllers::loadbalancer::prepare::{Case, Prepared, Presence};
 use crate::controllers::loadbalancer::product::Product;
 use crate::controllers::loadbalancer::report::Halt;
+use crate::controllers::loadbalancer::status::FailedWrite;
 use crate::controllers::workqueue::ReconcileResult;
 
 impl<P: Product> Engine<P> {
@@ -41,8 +43,11 @@ impl<P: Product> Engine<P> {
             // A recent creation may still appear on a load balancer that stays.
             return Err(Halt::unsettled(wait));
         }
-        // Before the finalizer: no controller looks at the Service afterwards.
-        self.writer.remove_condition(case).await?;
+        // Before the finalizer: a process that stops now must not leave the condition. One that is refused is retried afterwards.
+        match self.writer.remove_condition(case).await {
+            Err(FailedWrite { fault: WriteFault::Rejected(_), .. }) => {}
+            removed => removed?,
+        }
         self.writer.release(&case.service, case.handling).await?;
         case.state.release();
         self.product().forget(goal.owner()).await;
