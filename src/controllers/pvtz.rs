@@ -270,7 +270,7 @@ impl PvtzReconciler {
             }
         };
         let out_of_sync = self.lacking(config).into_iter().map(|owner| (owner.to_string(), trouble.clone())).collect();
-        self.reporter.out_of_sync("objects", (&BatchScope::All, began), out_of_sync, |_| true);
+        self.reporter.out_of_sync("objects", (&BatchScope::default(), began), out_of_sync, |_| true);
         BatchResult { aborted: Some(why), ..BatchResult::default() }
     }
 

@@ -198,14 +198,26 @@ impl Reporter {
             self.alarms.next_attempt(self.controller, key, Some(at.saturating_duration_since(Instant::now())));
         }
         let mut reports: BTreeMap<ObjectKey, ObjectReport> = self.reports().collect();
+        let own = Regarding::component(self.component);
         let told = self.events.objects(self.component, SYNC);
         let all: BTreeSet<ObjectKey> = told.into_iter().chain(reports.keys().cloned()).collect();
-        for key in all {
-            match find(&key) {
-                Some(regarding) => tell(&self.events, self.component, &regarding, reports.remove(&key)),
-                None => self.events.forget(self.component, |of| *of == key),
+        let mut left: Option<ObjectReport> = None;
+        for key in all.iter().filter(|key| **key != own.key) {
+            let report = reports.remove(key);
+            match find(key) {
+                Some(regarding) => tell(&self.events, self.component, &regarding, report),
+                None => {
+                    self.events.forget(self.component, |of| of == key);
+                    left = [left, report].into_iter().flatten().min_by_key(|report| report.since);
+                }
             }
         }
+        // What an object left behind that does not exist any more can only be told of the controller.
+        let left = left.map(|report| {
+            let message = format!("{} does not exist any more, and: {}", report.object, report.message);
+            ObjectReport { message, ..report }
+        });
+        tell(&self.events, self.component, &own, left);
     }
 
     /// This process does not lead any more, or the controller stops.

@@ -206,9 +206,8 @@ impl BatchReconciler for RouteReconciler {
         let uncertain = self.delete(&plan, &mut run).await;
         self.create(&plan, &uncertain, &mut run).await;
         self.write_conditions(&plan, &mut run).await;
-        self.reporter.out_of_sync("nodes", (&scope, began), std::mem::take(&mut run.out_of_sync), |node| {
-            run.view(node).is_some()
-        });
+        // Of a node that left, the entry may be left to remove.
+        self.reporter.out_of_sync("nodes", (&scope, began), std::mem::take(&mut run.out_of_sync), |_| true);
         if !std::mem::replace(&mut self.has_looked, true) {
             networks::report(&self.context.cluster, &self.reporter).await;
         }

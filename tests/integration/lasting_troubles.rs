@@ -449,6 +449,30 @@ const DEEDS: &[Deed] = &[
         object: NODE,
     },
     Deed {
+        name: "a node that leaves",
+        controllers: &["route"],
+        before: |testbed| drop(testbed.join(2)),
+        begin: |testbed| testbed.cluster.delete("Node", "", NODE.1).unwrap(),
+        object: ("Node", "route-controller"),
+    },
+    Deed {
+        name: "an instance that is released",
+        controllers: &["node"],
+        before: |testbed| drop(testbed.join(2)),
+        begin: |testbed| {
+            testbed.cloud.release_instance(&instance(2));
+            testbed.cluster.set_ready(NODE.1, "Unknown").unwrap();
+        },
+        object: NODE,
+    },
+    Deed {
+        name: "a Service whose names go",
+        controllers: &["pvtz"],
+        before: |testbed| plain(testbed, "web", "10.96.7.7"),
+        begin: |testbed| testbed.cluster.delete("Service", "default", "web").unwrap(),
+        object: ("Node", "pvtz-controller"),
+    },
+    Deed {
         name: "a name of a Service",
         controllers: &["pvtz"],
         before: |_| {},

@@ -269,6 +269,34 @@ async fn a_name_that_dns_cannot_hold_is_told_and_all_others_are_written() {
     finish(&world, ccm).await;
 }
 
+#[test]
+fn while_the_zone_cannot_be_read_no_event_withdraws_what_is_still_wrong() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        put(&testbed, 901, record("web.default.svc", "A", "192.168.9.9", "by hand"));
+        plain(&testbed, "web", "10.96.7.7");
+        let config =
+            "[leader_election]\nenabled = false\n[pvtz]\nzone_name = \"cluster.play\"\nrecord_types = [\"A\"]\n";
+        let _product = Product::start(&testbed, ALONE, config);
+        let reasons = |name: &str| {
+            let all = testbed.cluster.list("Event").into_iter().filter(|event| event["involvedObject"]["name"] == name);
+            all.map(|event| event["reason"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(reasons("web"), ["PrivateZoneRecordConflict"]);
+        testbed.cloud.faults().always("DescribeZoneRecords", Fault::Unavailable);
+        plain(&testbed, "shop", "10.96.7.8");
+        tokio::time::sleep(Duration::from_secs(900)).await;
+        assert_eq!(reasons("web"), ["PrivateZoneRecordConflict"]);
+        assert_eq!(reasons("shop"), ["SyncPrivateZoneFailed"]);
+        testbed.cloud.calm();
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(reasons("web"), ["PrivateZoneRecordConflict"]);
+        assert_eq!(reasons("shop"), ["Resolved", "SyncPrivateZoneFailed"], "in the order of their names");
+        assert_eq!(lines(&testbed), ["shop.default.svc A 10.96.7.8", "web.default.svc A 192.168.9.9"]);
+    });
+}
+
 /// Each write is the only one that is due, so no other one brings it again.
 #[tokio::test]
 async fn whatever_happens_to_an_answer_each_record_is_there_once() {
