@@ -280,7 +280,9 @@ fn while_the_zone_cannot_be_read_no_event_withdraws_what_is_still_wrong() {
         let _product = Product::start(&testbed, ALONE, config);
         let reasons = |name: &str| {
             let all = testbed.cluster.list("Event").into_iter().filter(|event| event["involvedObject"]["name"] == name);
-            all.map(|event| event["reason"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+            let mut reasons: Vec<String> = all.map(|event| event["reason"].as_str().unwrap().to_owned()).collect();
+            reasons.sort();
+            reasons
         };
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(reasons("web"), ["PrivateZoneRecordConflict"]);
@@ -292,7 +294,7 @@ fn while_the_zone_cannot_be_read_no_event_withdraws_what_is_still_wrong() {
         testbed.cloud.calm();
         tokio::time::sleep(Duration::from_secs(120)).await;
         assert_eq!(reasons("web"), ["PrivateZoneRecordConflict"]);
-        assert_eq!(reasons("shop"), ["Resolved", "SyncPrivateZoneFailed"], "in the order of their names");
+        assert_eq!(reasons("shop"), ["Resolved", "SyncPrivateZoneFailed"]);
         assert_eq!(lines(&testbed), ["shop.default.svc A 10.96.7.8", "web.default.svc A 192.168.9.9"]);
     });
 }
