@@ -28,7 +28,7 @@ use crate::telemetry::activity::ReconcileStart;
 use crate::telemetry::alarms::named;
 use crate::telemetry::metrics;
 
-/// Time between reconciles of all objects while something is out of sync, whatever the period.
+/// What is out of sync is reconciled again after this time or sooner, whatever the period.
 pub const RESYNC_WHILE_OUT_OF_SYNC: Duration = Duration::from_secs(300);
 
 /// What a reconcile covers.

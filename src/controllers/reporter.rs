@@ -166,11 +166,11 @@ impl Reporter {
     /// if it is still true. What failed has a backoff of its own.
     pub(super) fn look_again(&self, result: &mut BatchResult) {
         for (key, report) in self.reports() {
-            let since = clock::now().duration_since(report.since).unsigned_abs();
-            let again = since.clamp(SOONEST_LOOK, RESYNC_WHILE_OUT_OF_SYNC);
+            let lasted = clock::now().duration_since(report.since).unsigned_abs();
+            let again = lasted.clamp(SOONEST_LOOK, RESYNC_WHILE_OUT_OF_SYNC);
             let again = Some(again).filter(|_| !result.failed.contains_key(&key));
-            let told = Some(report.quiet_for).filter(|left| !left.is_zero());
-            for after in again.into_iter().chain(told) {
+            let before_event = Some(report.quiet_for).filter(|quiet| !quiet.is_zero());
+            for after in again.into_iter().chain(before_event) {
                 let later = result.requeue.entry(key.clone()).or_insert(after);
                 *later = after.min(*later);
             }
@@ -201,23 +201,23 @@ impl Reporter {
         let own = Regarding::component(self.component);
         let told = self.events.objects(self.component, SYNC);
         let all: BTreeSet<ObjectKey> = told.into_iter().chain(reports.keys().cloned()).collect();
-        let mut left: Option<ObjectReport> = None;
+        let mut left_behind: Option<ObjectReport> = None;
         for key in all.iter().filter(|key| **key != own.key) {
             let report = reports.remove(key);
             match find(key) {
                 Some(regarding) => tell(&self.events, self.component, &regarding, report),
                 None => {
                     self.events.forget(self.component, |of| of == key);
-                    left = [left, report].into_iter().flatten().min_by_key(|report| report.since);
+                    left_behind = [left_behind, report].into_iter().flatten().min_by_key(|report| report.since);
                 }
             }
         }
         // What an object left behind that does not exist any more can only be told of the controller.
-        let left = left.map(|report| {
+        let left_behind = left_behind.map(|report| {
             let message = format!("{} does not exist any more, and: {}", report.object, report.message);
             ObjectReport { message, ..report }
         });
-        tell(&self.events, self.component, &own, left);
+        tell(&self.events, self.component, &own, left_behind);
     }
 
     /// This process does not lead any more, or the controller stops.

@@ -277,7 +277,7 @@ fn on_a_persons_load_balancer_a_service_leaves_nothing_that_shows_up_late() {
     });
 }
 
-/// What becomes of an object when the cloud shows what it needs.
+/// An object that needs something which is new in the cloud.
 struct Newcomer {
     what: &'static str,
     /// The list that does not show at first what is new.

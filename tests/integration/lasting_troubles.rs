@@ -572,22 +572,14 @@ const DEEDS: &[Deed] = &[
     Deed {
         name: "a pod that waits for its load balancer",
         controllers: &["service"],
-        before: |testbed| {
-            by_pod(testbed, Kind::Clb);
-            testbed.cluster.create(pod("gated", true)).unwrap();
-            testbed.cluster.set_endpoints("default", "web", &[pod_endpoint(101, "gated").not_ready()]).unwrap();
-        },
+        before: |testbed| gated(testbed, Kind::Clb),
         begin: |testbed| containers_ready(testbed, "gated"),
         object: SERVICE,
     },
     Deed {
         name: "a pod that waits for its load balancer (NLB)",
         controllers: &["nlb"],
-        before: |testbed| {
-            by_pod(testbed, Kind::Nlb);
-            testbed.cluster.create(pod("gated", true)).unwrap();
-            testbed.cluster.set_endpoints("default", "web", &[pod_endpoint(101, "gated").not_ready()]).unwrap();
-        },
+        before: |testbed| gated(testbed, Kind::Nlb),
         begin: |testbed| containers_ready(testbed, "gated"),
         object: SERVICE,
     },
@@ -599,6 +591,13 @@ const DEEDS: &[Deed] = &[
         object: SERVICE,
     },
 ];
+
+/// A Service whose only pod waits for its containers, and then for its load balancer.
+fn gated(testbed: &Testbed, kind: Kind) {
+    by_pod(testbed, kind);
+    testbed.cluster.create(pod("gated", true)).unwrap();
+    testbed.cluster.set_endpoints("default", "web", &[pod_endpoint(101, "gated").not_ready()]).unwrap();
+}
 
 /// Takes back what [`edited`] did.
 fn plain_again(testbed: &Testbed) {
