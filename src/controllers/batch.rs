@@ -25,7 +25,7 @@ use crate::cluster::{DirtyKeys, Store, Watched};
 use crate::fence::Fence;
 use crate::plan::inputs::ObjectKey;
 use crate::telemetry::activity::ReconcileStart;
-use crate::telemetry::alarms::named;
+use crate::telemetry::alarms::{ObjectTrouble, named};
 use crate::telemetry::metrics;
 
 /// What is out of sync is reconciled again after this time or sooner, whatever the period.
@@ -78,14 +78,53 @@ pub type BatchFailure = (&'static str, Option<Duration>);
 /// The outcome of the reconcile of several objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BatchResult {
-    /// Objects that failed.
-    pub failed: BTreeMap<ObjectKey, BatchFailure>,
+    /// Objects that are out of sync, and the failure to retry, if one is the reason.
+    out_of_sync: BTreeMap<ObjectKey, (ObjectTrouble, Option<BatchFailure>)>,
     /// Objects that are reconciled again after this time, although nothing failed.
     pub requeue: BTreeMap<ObjectKey, Duration>,
     /// Why nothing could be reconciled: the whole scope is retried.
     pub aborted: Option<BatchFailure>,
     /// All objects are reconciled again by then, however long the period: something is withheld or out of sync.
     pub resync_after: Option<Duration>,
+}
+
+impl BatchResult {
+    /// Nothing could be reconciled, and these objects are out of sync.
+    pub fn aborted(why: BatchFailure, trouble: &ObjectTrouble, keys: impl Iterator<Item = ObjectKey>) -> Self {
+        let out_of_sync = keys.map(|key| (key, (trouble.clone(), None))).collect();
+        Self { aborted: Some(why), out_of_sync, ..Self::default() }
+    }
+
+    /// An object is out of sync, although nothing failed. What is known of it already stays.
+    pub fn out_of_sync(&mut self, key: ObjectKey, trouble: ObjectTrouble) {
+        self.out_of_sync.entry(key).or_insert((trouble, None));
+    }
+
+    /// An object is out of sync as something failed, which is retried.
+    pub fn failed(&mut self, key: ObjectKey, trouble: ObjectTrouble, failure: BatchFailure) {
+        self.out_of_sync.insert(key, (trouble, Some(failure)));
+    }
+
+    /// Objects that are out of sync, why, and whether something failed.
+    pub fn all_out_of_sync(&self) -> impl Iterator<Item = (&ObjectKey, &ObjectTrouble, bool)> {
+        self.out_of_sync.iter().map(|(key, (trouble, failure))| (key, trouble, failure.is_some()))
+    }
+
+    /// Objects that are reconciled again although nothing changes.
+    pub fn unsettled(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.out_of_sync.keys().chain(self.requeue.keys())
+    }
+
+    /// Reconciles an object again after this time or sooner.
+    pub fn requeue(&mut self, key: ObjectKey, after: Duration) {
+        let later = self.requeue.entry(key).or_insert(after);
+        *later = after.min(*later);
+    }
+
+    fn failures(&self) -> BTreeMap<ObjectKey, BatchFailure> {
+        let failed = |(key, (_, failure)): (&ObjectKey, &(_, Option<BatchFailure>))| Some((key.clone(), (*failure)?));
+        self.out_of_sync.iter().filter_map(failed).collect()
+    }
 }
 
 /// When reconciles start.
@@ -196,7 +235,7 @@ async fn drive_as_leader<R: BatchReconciler, C>(
 async fn reconcile<R: BatchReconciler>(reconciler: &mut R, scope: BatchScope) -> BatchResult {
     let started = Instant::now();
     let (result, label) = match AssertUnwindSafe(reconciler.reconcile(scope)).catch_unwind().await {
-        Ok(result) if result.aborted.is_some() || !result.failed.is_empty() => (result, "failed"),
+        Ok(result) if result.aborted.is_some() || !result.failures().is_empty() => (result, "failed"),
         Ok(result) => (result, "ok"),
         Err(_) => {
             error!(code = "ACCM0704", "the reconcile panicked; the controller retries it");
@@ -276,7 +315,8 @@ impl Schedule {
     }
 
     fn end(&mut self, scope: &BatchScope, result: BatchResult, now: Instant) {
-        let BatchResult { mut failed, requeue, aborted, resync_after } = result;
+        let mut failed = result.failures();
+        let BatchResult { requeue, aborted, resync_after, .. } = result;
         match (scope, aborted) {
             (BatchScope::All, Some((kind, at_least))) => {
                 let failures = self.resync_failures.entry(kind).or_default();

@@ -13,7 +13,7 @@ use self::observe::{NodeObservations, NodeObserver, policy};
 use self::removal::NodeRemover;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::node_patch::{self, NodePatcher};
-use super::reporter::{OutOfSync, Reporter, regarding, trouble, trouble_of};
+use super::reporter::{Reporter, regarding, trouble, trouble_of};
 use super::{Clients, Context, Previewed, for_each_limited};
 use crate::clock;
 use crate::cluster::Store;
@@ -129,22 +129,17 @@ impl BatchReconciler for NodeReconciler {
         drop(all);
 
         let mut result = BatchResult::default();
-        let mut out_of_sync = self.apply(&config, &mut observed, &mut result).await;
+        self.apply(&config, &mut observed, &mut result).await;
         let told = (&self.context, &self.reporter, &*self.nodes);
-        self.remover.remove(told, &mut observed, &mut result, &mut out_of_sync).await;
-        self.reporter.out_of_sync("nodes", (&scope, began), out_of_sync, |name| {
-            self.nodes.get(&ObjectKey::cluster(name)).is_some()
-        });
-        self.reporter.look_again(&mut result);
+        self.remover.remove(told, &mut observed, &mut result).await;
+        let exists = |name: &str| self.nodes.get(&ObjectKey::cluster(name)).is_some();
+        self.reporter.report("nodes", (&scope, began), &mut result, exists);
         for view in self.nodes.all().iter().filter(|view| in_scope(view) && is_unready_instance(view)) {
-            let key = ObjectKey::cluster(&view.name);
-            if !result.failed.contains_key(&key) {
-                // An instance that was stopped can be released later, which no watch tells.
-                result.requeue.entry(key).or_insert(batch::RESYNC_WHILE_OUT_OF_SYNC);
-            }
+            // An instance that was stopped can be released later, which no watch tells.
+            result.requeue(ObjectKey::cluster(&view.name), batch::RESYNC_WHILE_OUT_OF_SYNC);
         }
         self.unsettled.retain(|name| !scope.contains(&ObjectKey::cluster(name)));
-        self.unsettled.extend(result.failed.keys().chain(result.requeue.keys()).map(|key| key.name.to_string()));
+        self.unsettled.extend(result.unsettled().map(|key| key.name.to_string()));
         result.requeue.extend(behind.iter().map(|name| (ObjectKey::cluster(name), WATCH_DELAY)));
         self.behind.retain(|name| !scope.contains(&ObjectKey::cluster(name)));
         self.behind.extend(behind);
@@ -197,9 +192,7 @@ impl NodeReconciler {
         (unchanged, behind)
     }
 
-    /// Gives the nodes that are then out of sync.
-    async fn apply(&mut self, config: &Config, observed: &mut NodeObservations, result: &mut BatchResult) -> OutOfSync {
-        let mut out_of_sync = OutOfSync::new();
+    async fn apply(&mut self, config: &Config, observed: &mut NodeObservations, result: &mut BatchResult) {
         for (view, fault) in &observed.faults {
             warn!(code = "ACCM0102", node = %view.name, %fault, "the instance could not be looked up; the controller retries it");
             self.known.insert(view.name.as_str().into(), view.clone());
@@ -209,8 +202,7 @@ impl NodeReconciler {
                 // It has what it needs.
                 trouble.state = SyncState::Retrying;
             }
-            out_of_sync.insert(view.name.clone(), trouble);
-            result.failed.insert(ObjectKey::cluster(&view.name), (fault.kind.as_str(), fault.retry_after));
+            result.failed(ObjectKey::cluster(&view.name), trouble, (fault.kind.as_str(), fault.retry_after));
         }
         let Context { cluster, cloud, fence, .. } = &self.context;
         let patcher = NodePatcher { cluster, fence };
@@ -221,14 +213,13 @@ impl NodeReconciler {
         let apply = |(view, plan)| self.apply_one(executor, view, plan);
         for (now, in_sync) in for_each_limited(limit, plans, apply).await {
             if let Err(trouble) = in_sync {
-                result.failed.insert(ObjectKey::cluster(&now.name), (trouble.kind(), None));
-                out_of_sync.insert(now.name.clone(), *trouble);
+                let failure = (trouble.kind(), None);
+                result.failed(ObjectKey::cluster(&now.name), *trouble, failure);
             }
             let watched = self.nodes.get(&ObjectKey::cluster(&now.name));
             let shared = watched.filter(|watched| watched.resource_version == now.resource_version);
             self.known.insert(now.name.as_str().into(), shared.unwrap_or(now));
         }
-        out_of_sync
     }
 
     /// The node as it is then, and whether it is in sync; if not, why.

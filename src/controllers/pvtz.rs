@@ -15,7 +15,7 @@ use self::observe::{LISTS_CATCH_UP, Unread, ZoneReader, ZoneState, ZoneTrouble};
 pub use self::orphans::orphans;
 use self::own_writes::OwnWrites;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
-use super::reporter::{OutOfSync, Reporter, regarding, state, trouble, trouble_of};
+use super::reporter::{Reporter, regarding, state, trouble, trouble_of};
 use super::{Clients, Context, Previewed};
 use crate::alibaba::pvtz::PrivateZone;
 use crate::alibaba::{Fault, FaultKind};
@@ -184,25 +184,24 @@ impl BatchReconciler for PvtzReconciler {
         for reason in ["SyncPrivateZoneFailed", "PrivateZoneUnusable"] {
             self.reporter.alarm(reason, 0, "");
         }
-        let (mut out_of_sync, mut result) = (self.report(&wanted, &plan), BatchResult::default());
+        let mut result = BatchResult::default();
+        self.report(&wanted, &plan, &mut result);
         // Only a list shows that a record of others is gone.
         result.resync_after = (!plan.conflicts.is_empty()).then_some(batch::RESYNC_WHILE_OUT_OF_SYNC);
         result.requeue.extend(plan.withheld.iter().map(|step| (step.owner(), CONFIRM)));
         for (step, fault) in unread {
             let Some(fault) = fault else {
-                result.requeue.insert(step.owner(), Duration::ZERO);
+                result.requeue(step.owner(), Duration::ZERO);
                 continue;
             };
             warn!(code = "ACCM0601", owner = %step.owner(), %fault, "its records cannot be read; the controller retries it");
-            out_of_sync.insert(step.owner().to_string(), failed(&step, &fault));
-            result.failed.insert(step.owner(), (fault.kind.as_str(), fault.retry_after));
+            result.failed(step.owner(), failed(&step, &fault), (fault.kind.as_str(), fault.retry_after));
         }
-        self.execute(&plan.steps, &rules, &mut result, &mut out_of_sync).await;
+        self.execute(&plan.steps, &rules, &mut result).await;
         for (owner, since) in self.state.iter().flat_map(|state| state.unsure.values()) {
-            result.requeue.entry(owner.clone()).or_insert(LISTS_CATCH_UP.saturating_sub(since.elapsed()));
+            result.requeue(owner.clone(), LISTS_CATCH_UP.saturating_sub(since.elapsed()));
         }
-        self.reporter.out_of_sync("objects", (&BatchScope::All, began), out_of_sync, |_| true);
-        self.reporter.look_again(&mut result);
+        self.reporter.report("objects", (&BatchScope::All, began), &mut result, |_| true);
         result
     }
 
@@ -269,9 +268,9 @@ impl PvtzReconciler {
                 (("unusable", Some(batch::RESYNC_WHILE_OUT_OF_SYNC)), trouble)
             }
         };
-        let out_of_sync = self.lacking(config).into_iter().map(|owner| (owner.to_string(), trouble.clone())).collect();
-        self.reporter.out_of_sync("objects", (&BatchScope::default(), began), out_of_sync, |_| true);
-        BatchResult { aborted: Some(why), ..BatchResult::default() }
+        let mut result = BatchResult::aborted(why, &trouble, self.lacking(config).into_iter());
+        self.reporter.report("objects", (&BatchScope::All, began), &mut result, |_| true);
+        result
     }
 
     /// Whose records are not as they should be.
@@ -289,16 +288,14 @@ impl PvtzReconciler {
     }
 
     /// The conflicts of Services and nodes, and the steps that are withheld.
-    fn report(&self, wanted: &WantedRecords, plan: &RecordPlan) -> OutOfSync {
+    fn report(&self, wanted: &WantedRecords, plan: &RecordPlan, result: &mut BatchResult) {
         let problems = wanted.problems.iter().map(|(owner, text)| (owner, "PrivateZoneNameInvalid", text));
         let conflicts = plan.conflicts.iter().map(|(owner, text)| (owner, "PrivateZoneRecordConflict", text));
-        let mut out_of_sync = OutOfSync::new();
         for (owner, reason, text) in problems.chain(conflicts) {
-            let name = owner.to_string();
-            if self.reporter.is_news(&name, text) {
+            if self.reporter.is_news(&owner.to_string(), text) {
                 warn!(code = event_code(reason), %owner, reason, "{text}");
             }
-            out_of_sync.insert(name, trouble(reason, text));
+            result.out_of_sync(owner.clone(), trouble(reason, text));
         }
         let names = named(plan.conflicts.keys());
         let text = format!("records of others take the names of these objects: {names}; see the event of each");
@@ -310,29 +307,21 @@ impl PvtzReconciler {
             CONFIRM.as_secs()
         );
         self.reporter.alarm("PrivateZoneRemovalHeldBack", plan.withheld.len(), &text);
-        out_of_sync
     }
 
     /// Carries out what is due. A record that cannot be written keeps no other from being written; an action that does not
     /// work at all is not called again.
-    async fn execute(
-        &mut self,
-        steps: &[RecordStep],
-        rules: &RecordRules,
-        result: &mut BatchResult,
-        out_of_sync: &mut OutOfSync,
-    ) {
+    async fn execute(&mut self, steps: &[RecordStep], rules: &RecordRules, result: &mut BatchResult) {
         // By the kind of step: each is an action of its own.
         let (mut stopped, mut written) = (HashMap::<_, Fault>::new(), 0);
         for step in steps {
             let action = mem::discriminant(step);
             if let Some(fault) = stopped.get(&action) {
-                result.failed.entry(step.owner()).or_insert((fault.kind.as_str(), None));
-                out_of_sync.insert(step.owner().to_string(), failed(step, fault));
+                result.failed(step.owner(), failed(step, fault), (fault.kind.as_str(), fault.retry_after));
                 continue;
             }
             if written == MOST_WRITES {
-                result.requeue.insert(step.owner(), Duration::ZERO);
+                result.requeue(step.owner(), Duration::ZERO);
                 continue;
             }
             match activity::step(&step.to_string(), self.write(step, rules)).await {
@@ -342,8 +331,7 @@ impl PvtzReconciler {
                 }
                 Err(fault) => {
                     warn!(code = "ACCM0601", owner = %step.owner(), %step, %fault, "failed; the controller retries it");
-                    out_of_sync.insert(step.owner().to_string(), failed(step, &fault));
-                    result.failed.insert(step.owner(), (fault.kind.as_str(), fault.retry_after));
+                    result.failed(step.owner(), failed(step, &fault), (fault.kind.as_str(), fault.retry_after));
                     if let Some(state) = &mut self.state {
                         state.unsure.insert(step.content().name.clone(), (step.owner(), Instant::now()));
                     }

@@ -15,9 +15,6 @@ use crate::cluster::{Events, LastingEvent, Regarding, WriteFault, advice, event_
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::telemetry::alarms::{Alarms, EventAdvice, FailedCall, ObjectReport, ObjectTrouble, SyncState, shared_cause};
 
-/// Objects that are out of sync, by name, and why.
-pub(super) type OutOfSync = BTreeMap<String, ObjectTrouble>;
-
 /// What is wrong with an object, as the event of this `reason` says it.
 pub(super) fn trouble(reason: &'static str, message: impl Into<String>) -> ObjectTrouble {
     let advice = advice(reason).map(|(code, remedy)| EventAdvice { code, remedy });
@@ -144,35 +141,42 @@ impl Reporter {
     }
 
     /// Notes which objects are out of sync after a reconcile of this scope. Those in it, and those that do not exist, are no
-    /// longer, unless they are among them. A cause that many share is told once. `what` are the objects, such as `nodes`.
-    pub(super) fn out_of_sync(
+    /// longer, unless they are among them; nobody looked at any object if the reconcile aborted. A cause that many share is told
+    /// once. `what` are the objects, such as `nodes`.
+    pub(super) fn report(
         &self,
         what: &str,
         (scope, began): (&BatchScope, Timestamp),
-        mut now: OutOfSync,
+        result: &mut BatchResult,
         exists: impl Fn(&str) -> bool,
     ) {
-        now.values_mut().for_each(|trouble| trouble.began = Some(began));
-        let is_covered = |name: &str| scope.contains(&ObjectKey::cluster(name)) || !exists(name);
+        let is_whole = result.aborted.is_none();
+        let is_covered = |name: &str| is_whole && scope.contains(&ObjectKey::cluster(name)) || !exists(name);
+        let dated = |trouble: &ObjectTrouble| ObjectTrouble { began: Some(began), ..trouble.clone() };
+        let now = result.all_out_of_sync().map(|(key, trouble, _)| (key.to_string(), dated(trouble))).collect();
         for cause in self.alarms.all_out_of_sync(self.controller, now, is_covered) {
             let message = shared_cause(what, &cause);
             warn!(code = "ACCM0402", "{message}");
             self.controller_warning("ManyObjectsOutOfSync", message);
+        }
+        if is_whole {
+            self.look_again(result);
         }
     }
 
     /// The controller reconciles an object that is out of sync again after as long as it has been so, as no watch shows everything
     /// that can end it: after a second at first, later every 5 minutes. It does so as well when the event is due, to write it only
     /// if it is still true. What failed has a backoff of its own.
-    pub(super) fn look_again(&self, result: &mut BatchResult) {
+    fn look_again(&self, result: &mut BatchResult) {
+        let failed = |(key, _, failed): (&ObjectKey, &ObjectTrouble, bool)| failed.then(|| key.clone());
+        let failed: BTreeSet<ObjectKey> = result.all_out_of_sync().filter_map(failed).collect();
         for (key, report) in self.reports() {
             let lasted = clock::now().duration_since(report.since).unsigned_abs();
             let again = lasted.clamp(SOONEST_LOOK, RESYNC_WHILE_OUT_OF_SYNC);
-            let again = Some(again).filter(|_| !result.failed.contains_key(&key));
+            let again = Some(again).filter(|_| !failed.contains(&key));
             let before_event = Some(report.quiet_for).filter(|quiet| !quiet.is_zero());
             for after in again.into_iter().chain(before_event) {
-                let later = result.requeue.entry(key.clone()).or_insert(after);
-                *later = after.min(*later);
+                result.requeue(key.clone(), after);
             }
         }
     }

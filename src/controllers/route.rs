@@ -17,7 +17,7 @@ pub use self::tables::{TablesFault, all_tables};
 use super::batch::{self, BatchFailure, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::instances::presence;
 use super::node_patch::{NodePatcher, PatchTarget, network_unavailable};
-use super::reporter::{OutOfSync, Reporter, regarding, state, trouble, trouble_of_write};
+use super::reporter::{Reporter, regarding, state, trouble, trouble_of_write};
 use super::{Clients, Context, Previewed, for_each_limited};
 use crate::alibaba::{CloudClient, FaultKind};
 use crate::clock;
@@ -199,19 +199,18 @@ impl BatchReconciler for RouteReconciler {
             Ok(observed) => observed,
             Err(fault) => return self.aborted(&fault, began),
         };
-        let (result, conditions, out_of_sync) = (BatchResult::default(), BTreeMap::new(), OutOfSync::new());
+        let (result, conditions) = (BatchResult::default(), BTreeMap::new());
         let (store, nodes, tables) = (&*self.nodes.clone(), &nodes, &*tables);
-        let mut run = RouteRun { started, config: &config, store, nodes, tables, result, conditions, out_of_sync };
+        let mut run = RouteRun { started, config: &config, store, nodes, tables, result, conditions };
         self.report_plan(&plan, &scope, &mut run);
         let uncertain = self.delete(&plan, &mut run).await;
         self.create(&plan, &uncertain, &mut run).await;
         self.write_conditions(&plan, &mut run).await;
         // Of a node that left, the entry may be left to remove.
-        self.reporter.out_of_sync("nodes", (&scope, began), std::mem::take(&mut run.out_of_sync), |_| true);
+        self.reporter.report("nodes", (&scope, began), &mut run.result, |_| true);
         if !std::mem::replace(&mut self.has_looked, true) {
             networks::report(&self.context.cluster, &self.reporter).await;
         }
-        self.reporter.look_again(&mut run.result);
         let withheld = !plan.over_limit.is_empty() || !plan.withheld.is_empty();
         run.result.resync_after = withheld.then_some(batch::RESYNC_WHILE_OUT_OF_SYNC);
         run.result
@@ -268,7 +267,6 @@ struct RouteRun<'a> {
     result: BatchResult,
     /// What conditions say beyond the plan: whether the node has all routes.
     conditions: BTreeMap<String, bool>,
-    out_of_sync: OutOfSync,
 }
 
 impl RouteRun<'_> {
@@ -279,12 +277,15 @@ impl RouteRun<'_> {
     }
 
     fn requeue(&mut self, node: &str, after: Duration) {
-        self.result.requeue.insert(ObjectKey::cluster(node), after);
+        self.result.requeue(ObjectKey::cluster(node), after);
+    }
+
+    fn out_of_sync(&mut self, node: &str, trouble: ObjectTrouble) {
+        self.result.out_of_sync(ObjectKey::cluster(node), trouble);
     }
 
     fn failed(&mut self, node: &str, trouble: ObjectTrouble, failure: BatchFailure) {
-        self.result.failed.insert(ObjectKey::cluster(node), failure);
-        self.out_of_sync.insert(node.to_owned(), trouble);
+        self.result.failed(ObjectKey::cluster(node), trouble, failure);
     }
 }
 
@@ -346,10 +347,10 @@ impl RouteReconciler {
         let lacks_routes = |node: &&Arc<NodeView>| {
             !node.pod_cidrs.is_empty() && condition::due(node.network_unavailable.as_ref(), true).is_some()
         };
-        let waiting = views.iter().filter(lacks_routes).map(|node| node.name.clone());
-        let out_of_sync = waiting.map(|node| (node, trouble.clone())).collect();
-        self.reporter.out_of_sync("nodes", (&BatchScope::default(), began), out_of_sync, |_| true);
-        BatchResult { aborted: Some(why), ..BatchResult::default() }
+        let waiting = views.iter().filter(lacks_routes).map(|node| ObjectKey::cluster(&node.name));
+        let mut result = BatchResult::aborted(why, &trouble, waiting);
+        self.reporter.report("nodes", (&BatchScope::All, began), &mut result, |_| true);
+        result
     }
 
     /// How many entries were removed within this period.
@@ -365,7 +366,7 @@ impl RouteReconciler {
     fn report_plan(&mut self, plan: &RoutePlan, scope: &BatchScope, run: &mut RouteRun<'_>) {
         for (node, problem) in plan.problems.iter().filter(|(_, problem)| problem.blocks()) {
             let told = trouble("CreateRouteFailed", problem.to_string());
-            run.out_of_sync.insert(node.clone(), ObjectTrouble { cause: problem.cause(), ..told });
+            run.out_of_sync(node, ObjectTrouble { cause: problem.cause(), ..told });
         }
         for (node, problem) in plan.problems.iter().filter(|(node, _)| scope.contains(&ObjectKey::cluster(node))) {
             warn!(code = "ACCM0203", node, %problem, "out of sync");
@@ -386,7 +387,7 @@ impl RouteReconciler {
             let wait = (since.elapsed() / 2).clamp(RECHECK_AFTER, LONGEST_RECHECK);
             run.requeue(node, waits.get(node.as_str()).copied().unwrap_or(wait));
             let told = trouble("CreateRouteFailed", "the cloud is still changing the route entry of the node");
-            run.out_of_sync.entry(node.clone()).or_insert(ObjectTrouble { state: SyncState::Retrying, ..told });
+            run.out_of_sync(node, ObjectTrouble { state: SyncState::Retrying, ..told });
         }
         for step in &plan.unconfirmed {
             run.requeue(step.node(), CONFIRM);
@@ -399,7 +400,7 @@ impl RouteReconciler {
                 let text = format!(
                     "the entry of another instance has to go first, and route.removal_limit withholds that: {step}"
                 );
-                run.out_of_sync.entry(node.clone()).or_insert(trouble("CreateRouteFailed", text));
+                run.out_of_sync(node, trouble("CreateRouteFailed", text));
             }
         }
         let text = format!(

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
-use super::reporter::{OutOfSync, Reporter, trouble, trouble_of, trouble_of_write};
+use super::reporter::{Reporter, trouble, trouble_of, trouble_of_write};
 use super::{Clients, Context, Previewed, for_each_limited, instances};
 use crate::alibaba::Fault;
 use crate::alibaba::ecs::Ecs;
@@ -166,7 +166,7 @@ impl BatchReconciler for VolumeReconciler {
 
         let (mut result, mut problems) = (BatchResult::default(), Vec::new());
         self.waiting.retain(|key| !scope.contains(key));
-        let (mut plans, mut unanswered, mut out_of_sync) = (Vec::new(), None, OutOfSync::new());
+        let (mut plans, mut unanswered) = (Vec::new(), None);
         for (view, finding) in findings {
             match finding {
                 Finding::Plan(plan) => {
@@ -177,14 +177,14 @@ impl BatchReconciler for VolumeReconciler {
                 }
                 Finding::Problem(problem) => problems.push((view, problem)),
                 Finding::Fault(fault) => {
-                    result.failed.insert(ObjectKey::cluster(&view.name), (fault.kind.as_str(), fault.retry_after));
-                    out_of_sync.insert(view.name.clone(), trouble_of("VolumeLabelsFailed", &fault));
+                    let failure = (fault.kind.as_str(), fault.retry_after);
+                    result.failed(ObjectKey::cluster(&view.name), trouble_of("VolumeLabelsFailed", &fault), failure);
                     unanswered = Some(fault);
                 }
             }
         }
         if let Some(fault) = unanswered {
-            warn!(code = "ACCM0502", volumes = result.failed.len(), %fault, "disks could not be looked up; the controller retries it");
+            warn!(code = "ACCM0502", volumes = result.all_out_of_sync().count(), %fault, "disks could not be looked up; the controller retries it");
         }
         let this = &*self;
         let apply = async |(view, plan): (Arc<VolumeView>, VolumePlan)| (this.apply(&view, plan).await, view);
@@ -193,8 +193,8 @@ impl BatchReconciler for VolumeReconciler {
                 Ok(()) => {}
                 Err(NotWritten::Problem(problem)) => problems.push((view, problem)),
                 Err(NotWritten::Retried(trouble)) => {
-                    result.failed.insert(ObjectKey::cluster(&view.name), (trouble.kind(), None));
-                    out_of_sync.insert(view.name.clone(), *trouble);
+                    let failure = (trouble.kind(), None);
+                    result.failed(ObjectKey::cluster(&view.name), *trouble, failure);
                 }
             }
         }
@@ -208,12 +208,11 @@ impl BatchReconciler for VolumeReconciler {
                 // The cloud can list a new disk late.
                 trouble.state = SyncState::Retrying;
             }
-            out_of_sync.insert(view.name.clone(), trouble);
+            result.out_of_sync(ObjectKey::cluster(&view.name), trouble);
         }
         let exists = |name: &str| self.volumes.get(&ObjectKey::cluster(name)).is_some();
-        self.reporter.out_of_sync("PersistentVolumes", (&scope, began), out_of_sync, exists);
+        self.reporter.report("PersistentVolumes", (&scope, began), &mut result, exists);
         self.tell_of_waiting(&mut result);
-        self.reporter.look_again(&mut result);
         result
     }
 
@@ -281,8 +280,9 @@ impl VolumeReconciler {
 
     /// Tells of what waits, which is looked at again, since no watch shows what ends that.
     fn tell_of_waiting(&self, result: &mut BatchResult) {
-        let again = self.waiting.iter().map(|key| (key.clone(), batch::RESYNC_WHILE_OUT_OF_SYNC));
-        result.requeue.extend(again);
+        for key in &self.waiting {
+            result.requeue(key.clone(), batch::RESYNC_WHILE_OUT_OF_SYNC);
+        }
         let count = self.waiting.len();
         let first = self.waiting.first().map(ToString::to_string).unwrap_or_default();
         let text = format!("PersistentVolumes: {count}, such as {first}: {}; the labels do not wait", volume::WAITS);

@@ -94,6 +94,14 @@ impl Bench {
     }
 }
 
+fn failing<'a>(objects: impl IntoIterator<Item = (&'a str, BatchFailure)>) -> BatchResult {
+    let mut result = BatchResult::default();
+    for (name, failure) in objects {
+        result.failed(key(name), ObjectTrouble::default(), failure);
+    }
+    result
+}
+
 fn succeeds(_: usize, _: &BatchScope) -> BatchResult {
     BatchResult::default()
 }
@@ -146,7 +154,7 @@ async fn a_change_during_a_reconcile_gets_its_own() {
 #[tokio::test(start_paused = true)]
 async fn failures_back_off_each_by_itself() {
     let bench = start(Duration::ZERO, |number, _| match number {
-        1..4 => BatchResult { failed: [(key("bad"), ("busy", None))].into(), ..BatchResult::default() },
+        1..4 => failing([("bad", ("busy", None))]),
         _ => BatchResult::default(),
     });
     tokio::time::sleep(100 * SECOND).await;
@@ -165,9 +173,7 @@ async fn each_kind_of_failure_begins_with_the_shortest_wait() {
     for whole in [true, false] {
         let bench = start(Duration::ZERO, move |number, _| match (number, whole) {
             (1..8, true) => BatchResult { aborted: Some((kind(number), None)), ..BatchResult::default() },
-            (1..8, false) => {
-                BatchResult { failed: [(key("bad"), (kind(number), None))].into(), ..BatchResult::default() }
-            }
+            (1..8, false) => failing([("bad", (kind(number), None))]),
             _ => BatchResult::default(),
         });
         tokio::time::sleep(100 * SECOND).await;
@@ -181,9 +187,9 @@ async fn each_kind_of_failure_begins_with_the_shortest_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn what_failed_together_is_retried_together() {
-    let many = || (0..50).map(|number| (key(&number.to_string()), ("busy", None))).collect();
+    let names: Vec<String> = (0..50).map(|number| number.to_string()).collect();
     let bench = start(Duration::ZERO, move |number, _| match number {
-        1..4 => BatchResult { failed: many(), ..BatchResult::default() },
+        1..4 => failing(names.iter().map(|name| (&**name, ("busy", None)))),
         _ => BatchResult::default(),
     });
     tokio::time::sleep(100 * SECOND).await;
@@ -200,11 +206,7 @@ async fn what_failed_together_is_retried_together() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_after_is_kept() {
     let bench = start(Duration::ZERO, |number, _| match number {
-        1 => BatchResult {
-            failed: [(key("a"), ("busy", Some(30 * SECOND)))].into(),
-            requeue: [(key("b"), 2 * SECOND)].into(),
-            ..BatchResult::default()
-        },
+        1 => BatchResult { requeue: [(key("b"), 2 * SECOND)].into(), ..failing([("a", ("busy", Some(30 * SECOND)))]) },
         _ => BatchResult::default(),
     });
     tokio::time::sleep(100 * SECOND).await;

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::controllers::Context;
 use crate::controllers::batch::{self, BatchResult};
 use crate::controllers::node_patch::NodePatcher;
-use crate::controllers::reporter::{OutOfSync, Reporter, trouble};
+use crate::controllers::reporter::{Reporter, trouble, trouble_of_write};
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::location::CloudLocation;
 use crate::plan::node::removal::{
@@ -24,7 +24,7 @@ use crate::plan::node::removal::{
 use crate::plan::node::{NodeClass, classify};
 use crate::plan::provider_id::ProviderId;
 use crate::plan::{LineKind, PlanLine};
-use crate::telemetry::alarms::named;
+use crate::telemetry::alarms::{ObjectTrouble, named};
 
 /// Reason of the events about nodes that stay without their instance.
 const GONE: &str = "InstanceGone";
@@ -114,13 +114,12 @@ impl NodeRemover {
         }
     }
 
-    /// Adds to `out_of_sync` the nodes that stay although their instance serves no longer.
+    /// Adds to `result` the nodes that stay although their instance serves no longer.
     pub(super) async fn remove(
         &mut self,
         (context, reporter, nodes): (&Context, &Reporter, &Store<NodeView>),
         observed: &mut NodeObservations,
         result: &mut BatchResult,
-        out_of_sync: &mut OutOfSync,
     ) {
         let rules = rules(&context.config.borrow(), &context.location);
         if rules.enabled {
@@ -138,30 +137,32 @@ impl NodeRemover {
             match self.ledger.decide(missing, now, &rules) {
                 RemovalDecision::Keep => {}
                 RemovalDecision::Wait(delay) => {
-                    result.requeue.insert(key, delay);
+                    result.requeue(key, delay);
                 }
                 RemovalDecision::Stay(why) => {
                     let text = missing.told(why);
                     warn!(code = "ACCM0108", node = %node.name, instance = %id, "{text}");
                     if missing.serves_no_longer() {
                         nodes.set_replaced(&key, true);
-                        out_of_sync.insert(node.name.clone(), trouble(GONE, text.clone()));
+                        result.out_of_sync(key.clone(), trouble(GONE, text.clone()));
                     } else {
                         reporter.warning(node, GONE, text.clone());
                     }
                     seen.stays = Some(text);
-                    result.requeue.insert(key, batch::RESYNC_WHILE_OUT_OF_SYNC);
+                    result.requeue(key, batch::RESYNC_WHILE_OUT_OF_SYNC);
                 }
                 RemovalDecision::Withheld { reason, again } => {
                     warn!(code = "ACCM0105", node = %node.name, instance = %id, %reason, "the removal of the node is withheld");
                     let message = format!("The cloud does not show instance {id}, but the node is kept: {reason}");
                     reporter.warning(node, "NodeRemovalHeldBack", message);
                     seen.withheld = Some(reason.to_string());
-                    result.requeue.insert(key, again);
+                    result.requeue(key, again);
                 }
                 RemovalDecision::Remove => {
-                    if !remove_one(context, reporter, missing, rules.grace).await {
-                        result.failed.insert(key, ("removal", None));
+                    if let Err(fault) = remove_one(context, reporter, missing, rules.grace).await {
+                        let message = format!("Error deleting node: {fault}");
+                        let trouble = trouble_of_write("DeleteNodeFailed", &fault, "nodes");
+                        result.failed(key, ObjectTrouble { message, ..trouble }, (fault.as_str(), None));
                     }
                 }
             }
@@ -217,8 +218,13 @@ async fn last_report(cluster: &Cluster, node: &str) -> Option<String> {
     Some(format!("{} {}", ready["lastHeartbeatTime"], lease["spec"]["renewTime"]))
 }
 
-/// True if the node is gone, or proves to be alive.
-async fn remove_one(context: &Context, reporter: &Reporter, missing: &MissingInstance, grace: Duration) -> bool {
+/// The node is gone then, or proves to be alive.
+async fn remove_one(
+    context: &Context,
+    reporter: &Reporter,
+    missing: &MissingInstance,
+    grace: Duration,
+) -> Result<(), WriteFault> {
     let MissingInstance { node, id, absence, report, .. } = missing;
     let patcher = NodePatcher { cluster: &context.cluster, fence: &context.fence };
     let is_mute = report.is_some() && last_report(&context.cluster, &node.name).await == *report;
@@ -232,13 +238,12 @@ async fn remove_one(context: &Context, reporter: &Reporter, missing: &MissingIns
             info!(node = %node.name, instance = %id, ?absence, "removed: the instance is released");
             let message = format!("Removed node {}: instance {id} does not exist any more", node.name);
             reporter.normal(node, "DeletedNode", message);
-            true
+            Ok(())
         }
-        Ok(false) | Err(WriteFault::Gone) => true,
+        Ok(false) | Err(WriteFault::Gone) => Ok(()),
         Err(fault) => {
             warn!(code = "ACCM0104", node = %node.name, instance = %id, %fault, "the node could not be removed; the controller retries it");
-            reporter.warning(node, "DeleteNodeFailed", format!("Error deleting node: {fault}"));
-            false
+            Err(fault)
         }
     }
 }
