@@ -11,11 +11,14 @@ use alicloud_ccm::plan::nlb::annotations::Name as NlbName;
 use expect_test::{Expect, expect};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
-use sim::cloud::Eip;
+use sim::cloud::{Eip, Fault};
 use sim::cluster::Endpoint;
+use sim::testbed::Testbed;
 
+use crate::end_state::{difference, state};
 use crate::golden::{NAMESPACE, open};
 use crate::harness::{PATIENCE, World};
+use crate::in_process::{Product, UNCHECKED, in_parallel, on_a_clock_of_its_own};
 use crate::kinds::Kind;
 
 /// One annotation of a Service and what can be seen of it, when it is set, changed and gone.
@@ -91,8 +94,8 @@ impl Subject {
         annotations
     }
 
-    fn give(&self, kind: Kind, world: &World, step: usize) {
-        let cluster = &world.testbed.cluster;
+    fn give(&self, kind: Kind, testbed: &Testbed, step: usize) {
+        let cluster = &testbed.cluster;
         let annotations = self.annotations(step);
         if step > 0 {
             let changes = json!({"metadata": {"annotations": annotations}});
@@ -206,7 +209,7 @@ async fn try_all(kind: Kind) -> String {
     for step in 0..3 {
         drop(world.testbed.cloud.take_calls());
         for subject in subjects {
-            subject.give(kind, &world, step);
+            subject.give(kind, &world.testbed, step);
         }
         let began = Instant::now();
         let wrong = || subjects.iter().flat_map(|subject| subject.wrong(kind, &world, step)).collect::<Vec<_>>();
@@ -312,6 +315,99 @@ fn none_is_left_out<N: AnnotationName>(kind: Kind) {
     }
 }
 
+/// One step of a subject, in a world without drift checks.
+struct Edit {
+    kind: Kind,
+    subject: &'static Subject,
+    step: usize,
+}
+
+impl Edit {
+    fn product(&self, testbed: &Testbed) -> Product {
+        let more = UNCHECKED.replace("[service]\n", "[service]\ntype_annotation = true\n");
+        let set = ["cloud.vpc_id=vpc-exam", "cloud.vswitches=[\"cn-hangzhou-i:vsw-exam-i\"]"];
+        Product::start_with(testbed, &["service", "nlb"], &more, &set)
+    }
+
+    /// The world before the step.
+    async fn prepared(&self) -> Testbed {
+        let testbed = match self.kind {
+            Kind::Clb => crate::golden::testbed().await,
+            Kind::Nlb => crate::nlb_golden::testbed().await,
+        };
+        if let Some(before) = self.step.checked_sub(1) {
+            let _product = self.product(&testbed);
+            self.subject.give(self.kind, &testbed, 0);
+            if before > 0 {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                self.subject.give(self.kind, &testbed, before);
+            }
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+        testbed
+    }
+
+    /// Takes the step while an action fails, which it no longer does after two minutes. Gives what is there then and after
+    /// five minutes more, whether the Service tells of a failure, and the writes.
+    async fn taken(&self, start: &Testbed, fault: Option<(&str, Fault)>) -> ([Value; 2], bool, BTreeSet<String>) {
+        let testbed = start.fork().await.unwrap();
+        let product = self.product(&testbed);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        drop(testbed.cloud.take_calls());
+        if let Some((action, fault)) = fault {
+            testbed.cloud.faults().always(action, fault);
+        }
+        self.subject.give(self.kind, &testbed, self.step);
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        let there = || {
+            let shown: Vec<String> = product.alarms.objects().into_iter().map(|report| report.message).collect();
+            json!({ "worlds": state(&testbed), "shown": shown })
+        };
+        let tells = |event: &Value| {
+            let about = &event["involvedObject"];
+            event["type"] == "Warning" && about["kind"] == "Service" && about["name"] == *self.subject.name
+        };
+        let (at_first, told) = (there(), testbed.cluster.list("Event").iter().any(tells));
+        let writes = testbed.cloud.writes().into_iter().map(|call| call.action).collect();
+        testbed.cloud.faults().clear();
+        tokio::time::sleep(Duration::from_secs(301)).await;
+        ([at_first, there()], told, writes)
+    }
+
+    /// What is wrong after each write of the step failed.
+    fn wrong(&self) -> Vec<String> {
+        let faults: [fn() -> Fault; 3] = [
+            || Fault::Refuse(403, "Forbidden.RAM".into(), "User not authorized".into()),
+            || Fault::Unavailable,
+            || Fault::code("InvalidParam.Thing"),
+        ];
+        let (start, _) = on_a_clock_of_its_own(0, self.prepared());
+        let ((wanted, _, writes), _) = on_a_clock_of_its_own(0, self.taken(&start, None));
+        let mut wrong = Vec::new();
+        for (action, fault) in writes.iter().zip(faults.iter().cycle()) {
+            let ((found, told, _), log) = on_a_clock_of_its_own(0, self.taken(&start, Some((action, fault()))));
+            let (kind, name, step, fault) = (self.kind, &self.subject.name, self.step, fault());
+            if found[0] != wanted[0] && !told {
+                wrong.push(format!("{kind:?} {name}, step {step}: {fault:?} of {action} is not told\n{log}"));
+            }
+            if found[1] != wanted[1] {
+                let lacks = difference(&wanted[1], &found[1]);
+                wrong.push(format!("{kind:?} {name}, step {step}, after {fault:?} of {action}: {lacks}\n{log}"));
+            }
+        }
+        wrong
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_setting_that_the_cloud_refuses_is_told_on_its_service_and_in_sync_5_minutes_after_the_cloud_takes_it() {
+    let subjects = Kind::BOTH.into_iter().flat_map(|kind| table(kind).subjects.iter().map(move |it| (kind, it)));
+    let edits: Vec<Edit> =
+        subjects.flat_map(|(kind, subject)| (0..3).map(move |step| Edit { kind, subject, step })).collect();
+    let wrong = in_parallel(edits.len(), move |index| edits[index].wrong()).await.concat();
+    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
 #[test]
 fn no_annotation_is_left_out() {
     none_is_left_out::<ClbName>(Kind::Clb);
@@ -322,7 +418,7 @@ fn no_annotation_is_left_out() {
 async fn elastic_addresses_are_published() {
     let (world, _ccm) = open().await;
     let subject = Subject { name: "eip".to_owned(), ports: tcp(), base: BTreeMap::new(), rows: vec![] };
-    subject.give(Kind::Clb, &world, 0);
+    subject.give(Kind::Clb, &world.testbed, 0);
     let service = || world.testbed.cluster.get("Service", NAMESPACE, "eip").unwrap();
     let address = || service()["status"]["loadBalancer"]["ingress"][0]["ip"].as_str().map(str::to_owned);
     world.until("it has an address", |_| address().is_some()).await;

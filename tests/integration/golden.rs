@@ -68,16 +68,16 @@ pub(crate) async fn open() -> (World, Ccm) {
 
 /// The same with an edited configuration.
 pub(crate) async fn open_with(edit: impl FnOnce(String) -> String) -> (World, Ccm) {
-    open_in(&read("world.json"), |account| account.limits.load_balancers = 200, &["service"], edit).await
+    open_in(testbed().await, &["service"], edit)
 }
 
-/// A world as described, and the binary with these controllers in it.
-pub(crate) async fn open_in(
-    description: &Value,
-    prepare: impl FnOnce(&mut Account),
-    controllers: &[&str],
-    edit: impl FnOnce(String) -> String,
-) -> (World, Ccm) {
+/// The world of the cases.
+pub(crate) async fn testbed() -> Testbed {
+    testbed_of(&read("world.json"), |account| account.limits.load_balancers = 200).await
+}
+
+/// A world as described.
+pub(crate) async fn testbed_of(description: &Value, prepare: impl FnOnce(&mut Account)) -> Testbed {
     let mut cloud = Account::from_json(&description["cloud"]).unwrap().with_key(ACCESS_KEY.0, ACCESS_KEY.1);
     prepare(&mut cloud);
     let testbed = Testbed::with(Version::NEWEST, cloud).await.unwrap();
@@ -99,6 +99,11 @@ pub(crate) async fn open_in(
             testbed.cluster.patch("Node", "", name, &json!({"spec": {"unschedulable": true}})).unwrap();
         }
     }
+    testbed
+}
+
+/// The binary with these controllers in a world.
+pub(crate) fn open_in(testbed: Testbed, controllers: &[&str], edit: impl FnOnce(String) -> String) -> (World, Ccm) {
     // Events depend on what is remembered, which a lease that runs out on a busy machine would end.
     let more = "[leader_election]\nenabled = false\n[service]\nconcurrency = 16\n";
     let world = World::of(testbed, controllers, more);

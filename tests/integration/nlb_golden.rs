@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sim::cloud::{Account, Fault};
 use sim::cluster::Endpoint;
+use sim::testbed::Testbed;
 
 use self::differences::DIFFERENCES;
-use crate::golden::{NAMESPACE, compare, expected_events, is_of_step, open_in, rename, spec_allocates};
+use crate::golden::{NAMESPACE, compare, expected_events, is_of_step, open_in, rename, spec_allocates, testbed_of};
 use crate::harness::{Ccm, World};
 
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
@@ -90,18 +91,21 @@ pub(crate) async fn open() -> (World, Ccm) {
     open_with(|config| config).await
 }
 
-/// The world of the cases and the binary in it, with an edited configuration.
-pub(crate) async fn open_with(edit: impl FnOnce(String) -> String) -> (World, Ccm) {
-    let description = read("world.json");
+/// The world of the cases.
+pub(crate) async fn testbed() -> Testbed {
     let prepare = |account: &mut Account| {
         account.limits.network_load_balancers = 400;
         account.limits.load_balancers = 200;
     };
-    open_in(&description, prepare, &["service", "nlb"], |config| {
+    testbed_of(&read("world.json"), prepare).await
+}
+
+/// The world of the cases and the binary in it, with an edited configuration.
+pub(crate) async fn open_with(edit: impl FnOnce(String) -> String) -> (World, Ccm) {
+    open_in(testbed().await, &["service", "nlb"], |config| {
         let config = config.replace("[service]\n", "[nlb]\nconcurrency = 32\n[service]\ntype_annotation = true\n");
         edit(config.replace("budget_share = 1.0", "budget_share = 1.0\nquotas = { \"*\" = 100000 }"))
     })
-    .await
 }
 
 impl Case {
