@@ -105,9 +105,9 @@ impl BatchResult {
         self.out_of_sync.insert(key, (trouble, Some(failure)));
     }
 
-    /// Objects that are out of sync, why, and whether something failed.
-    pub fn all_out_of_sync(&self) -> impl Iterator<Item = (&ObjectKey, &ObjectTrouble, bool)> {
-        self.out_of_sync.iter().map(|(key, (trouble, failure))| (key, trouble, failure.is_some()))
+    /// Objects that are out of sync, and why.
+    pub fn all_out_of_sync(&self) -> impl Iterator<Item = (&ObjectKey, &ObjectTrouble)> {
+        self.out_of_sync.iter().map(|(key, (trouble, _))| (key, trouble))
     }
 
     /// Objects that are reconciled again although nothing changes.
@@ -121,7 +121,8 @@ impl BatchResult {
         *later = after.min(*later);
     }
 
-    fn failures(&self) -> BTreeMap<ObjectKey, BatchFailure> {
+    /// Objects of which something failed.
+    pub fn failures(&self) -> BTreeMap<ObjectKey, BatchFailure> {
         let failed = |(key, (_, failure)): (&ObjectKey, &(_, Option<BatchFailure>))| Some((key.clone(), (*failure)?));
         self.out_of_sync.iter().filter_map(failed).collect()
     }

@@ -153,7 +153,7 @@ impl Reporter {
         let is_whole = result.aborted.is_none();
         let is_covered = |name: &str| is_whole && scope.contains(&ObjectKey::cluster(name)) || !exists(name);
         let dated = |trouble: &ObjectTrouble| ObjectTrouble { began: Some(began), ..trouble.clone() };
-        let now = result.all_out_of_sync().map(|(key, trouble, _)| (key.to_string(), dated(trouble))).collect();
+        let now = result.all_out_of_sync().map(|(key, trouble)| (key.to_string(), dated(trouble))).collect();
         for cause in self.alarms.all_out_of_sync(self.controller, now, is_covered) {
             let message = shared_cause(what, &cause);
             warn!(code = "ACCM0402", "{message}");
@@ -168,12 +168,11 @@ impl Reporter {
     /// that can end it: after a second at first, later every 5 minutes. It does so as well when the event is due, to write it only
     /// if it is still true. What failed has a backoff of its own.
     fn look_again(&self, result: &mut BatchResult) {
-        let failed = |(key, _, failed): (&ObjectKey, &ObjectTrouble, bool)| failed.then(|| key.clone());
-        let failed: BTreeSet<ObjectKey> = result.all_out_of_sync().filter_map(failed).collect();
+        let failed = result.failures();
         for (key, report) in self.reports() {
             let lasted = clock::now().duration_since(report.since).unsigned_abs();
             let again = lasted.clamp(SOONEST_LOOK, RESYNC_WHILE_OUT_OF_SYNC);
-            let again = Some(again).filter(|_| !failed.contains(&key));
+            let again = Some(again).filter(|_| !failed.contains_key(&key));
             let before_event = Some(report.quiet_for).filter(|quiet| !quiet.is_zero());
             for after in again.into_iter().chain(before_event) {
                 result.requeue(key.clone(), after);
