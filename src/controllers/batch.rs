@@ -80,8 +80,8 @@ pub type BatchFailure = (&'static str, Option<Duration>);
 pub struct BatchResult {
     /// Objects that are out of sync, and the failure to retry, if one is the reason.
     out_of_sync: BTreeMap<ObjectKey, (ObjectTrouble, Option<BatchFailure>)>,
-    /// Objects that are reconciled again after this time, although nothing failed.
-    pub requeue: BTreeMap<ObjectKey, Duration>,
+    /// Objects that are reconciled again after this time or sooner, whether or not something failed.
+    requeue: BTreeMap<ObjectKey, Duration>,
     /// Why nothing could be reconciled: the whole scope is retried.
     pub aborted: Option<BatchFailure>,
     /// All objects are reconciled again by then, however long the period: something is withheld or out of sync.
@@ -89,18 +89,18 @@ pub struct BatchResult {
 }
 
 impl BatchResult {
-    /// Nothing could be reconciled, and these objects are out of sync.
+    /// Nothing could be reconciled, and the objects of these keys are out of sync. The driver retries the whole scope.
     pub fn aborted(why: BatchFailure, trouble: &ObjectTrouble, keys: impl Iterator<Item = ObjectKey>) -> Self {
         let out_of_sync = keys.map(|key| (key, (trouble.clone(), None))).collect();
         Self { aborted: Some(why), out_of_sync, ..Self::default() }
     }
 
-    /// An object is out of sync, although nothing failed. What is known of it already stays.
+    /// An object is out of sync, although nothing failed. The first trouble of an object counts.
     pub fn out_of_sync(&mut self, key: ObjectKey, trouble: ObjectTrouble) {
         self.out_of_sync.entry(key).or_insert((trouble, None));
     }
 
-    /// An object is out of sync as something failed, which is retried.
+    /// An object is out of sync because something failed. The driver retries it with a backoff.
     pub fn failed(&mut self, key: ObjectKey, trouble: ObjectTrouble, failure: BatchFailure) {
         self.out_of_sync.insert(key, (trouble, Some(failure)));
     }
@@ -110,7 +110,12 @@ impl BatchResult {
         self.out_of_sync.iter().map(|(key, (trouble, _))| (key, trouble))
     }
 
-    /// Objects that are reconciled again although nothing changes.
+    /// Whether something failed for this object.
+    pub fn has_failed(&self, key: &ObjectKey) -> bool {
+        self.out_of_sync.get(key).is_some_and(|(_, failure)| failure.is_some())
+    }
+
+    /// Objects that are out of sync or requeued.
     pub fn unsettled(&self) -> impl Iterator<Item = &ObjectKey> {
         self.out_of_sync.keys().chain(self.requeue.keys())
     }
@@ -121,10 +126,8 @@ impl BatchResult {
         *later = after.min(*later);
     }
 
-    /// Objects of which something failed.
-    pub fn failures(&self) -> BTreeMap<ObjectKey, BatchFailure> {
-        let failed = |(key, (_, failure)): (&ObjectKey, &(_, Option<BatchFailure>))| Some((key.clone(), (*failure)?));
-        self.out_of_sync.iter().filter_map(failed).collect()
+    fn is_success(&self) -> bool {
+        self.aborted.is_none() && self.out_of_sync.values().all(|(_, failure)| failure.is_none())
     }
 }
 
@@ -236,8 +239,8 @@ async fn drive_as_leader<R: BatchReconciler, C>(
 async fn reconcile<R: BatchReconciler>(reconciler: &mut R, scope: BatchScope) -> BatchResult {
     let started = Instant::now();
     let (result, label) = match AssertUnwindSafe(reconciler.reconcile(scope)).catch_unwind().await {
-        Ok(result) if result.aborted.is_some() || !result.failures().is_empty() => (result, "failed"),
-        Ok(result) => (result, "ok"),
+        Ok(result) if result.is_success() => (result, "ok"),
+        Ok(result) => (result, "failed"),
         Err(_) => {
             error!(code = "ACCM0704", "the reconcile panicked; the controller retries it");
             (BatchResult { aborted: Some(("panic", None)), ..BatchResult::default() }, "panicked")
@@ -316,8 +319,9 @@ impl Schedule {
     }
 
     fn end(&mut self, scope: &BatchScope, result: BatchResult, now: Instant) {
-        let mut failed = result.failures();
-        let BatchResult { requeue, aborted, resync_after, .. } = result;
+        let BatchResult { out_of_sync, requeue, aborted, resync_after } = result;
+        let failure = |(key, (_, failure)): (ObjectKey, (_, Option<BatchFailure>))| Some((key, failure?));
+        let mut failed: BTreeMap<ObjectKey, BatchFailure> = out_of_sync.into_iter().filter_map(failure).collect();
         match (scope, aborted) {
             (BatchScope::All, Some((kind, at_least))) => {
                 let failures = self.resync_failures.entry(kind).or_default();

@@ -40,7 +40,7 @@ const WATCH_DELAY: Duration = Duration::from_secs(1);
 pub async fn run(context: Context) {
     let nodes = context.cluster.nodes();
     batch::run(context, nodes, |context, nodes| NodeReconciler {
-        reporter: Reporter::new(&context, NAME, "node-controller"),
+        reporter: Reporter::new(&context, NAME, "node-controller", "nodes"),
         context,
         nodes,
         known: BTreeMap::new(),
@@ -133,14 +133,16 @@ impl BatchReconciler for NodeReconciler {
         let told = (&self.context, &self.reporter, &*self.nodes);
         self.remover.remove(told, &mut observed, &mut result).await;
         let exists = |name: &str| self.nodes.get(&ObjectKey::cluster(name)).is_some();
-        self.reporter.report("nodes", (&scope, began), &mut result, exists);
+        self.reporter.report((&scope, began), &mut result, exists);
         for view in self.nodes.all().iter().filter(|view| in_scope(view) && is_unready_instance(view)) {
             // An instance that was stopped can be released later, which no watch tells.
             result.requeue(ObjectKey::cluster(&view.name), batch::RESYNC_WHILE_OUT_OF_SYNC);
         }
         self.unsettled.retain(|name| !scope.contains(&ObjectKey::cluster(name)));
         self.unsettled.extend(result.unsettled().map(|key| key.name.to_string()));
-        result.requeue.extend(behind.iter().map(|name| (ObjectKey::cluster(name), WATCH_DELAY)));
+        for name in &behind {
+            result.requeue(ObjectKey::cluster(name), WATCH_DELAY);
+        }
         self.behind.retain(|name| !scope.contains(&ObjectKey::cluster(name)));
         self.behind.extend(behind);
         result

@@ -56,7 +56,7 @@ pub async fn run(context: Context) {
     watches.endpoints.store.add_to(&changes);
     watches.nodes.store.add_to(&changes);
     let (config, fence, stop) = (context.config.clone(), context.fence.clone(), context.stop.clone());
-    let reporter = Reporter::new(&context, NAME, "pvtz-controller");
+    let reporter = Reporter::new(&context, NAME, "pvtz-controller", "objects");
     let (state, own_writes, sighted, started) = (None, OwnWrites::default(), Sightings::new(), Instant::now());
     let mut reconciler = PvtzReconciler { context, watches, reporter, state, own_writes, sighted, started };
     batch::drive(&mut reconciler, &mut changes, config, fence, stop).await;
@@ -188,7 +188,9 @@ impl BatchReconciler for PvtzReconciler {
         self.report(&wanted, &plan, &mut result);
         // Only a list shows that a record of others is gone.
         result.resync_after = (!plan.conflicts.is_empty()).then_some(batch::RESYNC_WHILE_OUT_OF_SYNC);
-        result.requeue.extend(plan.withheld.iter().map(|step| (step.owner(), CONFIRM)));
+        for step in &plan.withheld {
+            result.requeue(step.owner(), CONFIRM);
+        }
         for (step, fault) in unread {
             let Some(fault) = fault else {
                 result.requeue(step.owner(), Duration::ZERO);
@@ -201,7 +203,7 @@ impl BatchReconciler for PvtzReconciler {
         for (owner, since) in self.state.iter().flat_map(|state| state.unsure.values()) {
             result.requeue(owner.clone(), LISTS_CATCH_UP.saturating_sub(since.elapsed()));
         }
-        self.reporter.report("objects", (&BatchScope::All, began), &mut result, |_| true);
+        self.reporter.report((&BatchScope::All, began), &mut result, |_| true);
         result
     }
 
@@ -269,7 +271,7 @@ impl PvtzReconciler {
             }
         };
         let mut result = BatchResult::aborted(why, &trouble, self.lacking(config).into_iter());
-        self.reporter.report("objects", (&BatchScope::All, began), &mut result, |_| true);
+        self.reporter.report((&BatchScope::All, began), &mut result, |_| true);
         result
     }
 

@@ -99,11 +99,24 @@ pub(super) struct Reporter {
     controller: &'static str,
     /// Its name in events.
     component: &'static str,
+    /// Its objects in texts, such as `nodes`.
+    objects: &'static str,
 }
 
 impl Reporter {
-    pub(super) fn new(context: &Context, controller: &'static str, component: &'static str) -> Self {
-        Self { events: context.cluster.events().clone(), alarms: context.alarms.clone(), controller, component }
+    pub(super) fn new(
+        context: &Context,
+        controller: &'static str,
+        component: &'static str,
+        objects: &'static str,
+    ) -> Self {
+        Self {
+            events: context.cluster.events().clone(),
+            alarms: context.alarms.clone(),
+            controller,
+            component,
+            objects,
+        }
     }
 
     /// An event about a node, of something that went well.
@@ -140,12 +153,11 @@ impl Reporter {
         self.alarms.object(self.controller, &object).is_none_or(|report| report.message != text)
     }
 
-    /// Notes which objects are out of sync after a reconcile of this scope. Those in it, and those that do not exist, are no
-    /// longer, unless they are among them; nobody looked at any object if the reconcile aborted. A cause that many share is told
-    /// once. `what` are the objects, such as `nodes`.
+    /// Notes which objects are out of sync after a reconcile of this scope, and schedules the next look at each. Every other
+    /// object of the scope is in sync then, and so is one that does not exist. A reconcile that aborted proves no object in sync.
+    /// One event tells of a cause that many objects share.
     pub(super) fn report(
         &self,
-        what: &str,
         (scope, began): (&BatchScope, Timestamp),
         result: &mut BatchResult,
         exists: impl Fn(&str) -> bool,
@@ -155,7 +167,7 @@ impl Reporter {
         let dated = |trouble: &ObjectTrouble| ObjectTrouble { began: Some(began), ..trouble.clone() };
         let now = result.all_out_of_sync().map(|(key, trouble)| (key.to_string(), dated(trouble))).collect();
         for cause in self.alarms.all_out_of_sync(self.controller, now, is_covered) {
-            let message = shared_cause(what, &cause);
+            let message = shared_cause(self.objects, &cause);
             warn!(code = "ACCM0402", "{message}");
             self.controller_warning("ManyObjectsOutOfSync", message);
         }
@@ -168,11 +180,10 @@ impl Reporter {
     /// that can end it: after a second at first, later every 5 minutes. It does so as well when the event is due, to write it only
     /// if it is still true. What failed has a backoff of its own.
     fn look_again(&self, result: &mut BatchResult) {
-        let failed = result.failures();
         for (key, report) in self.reports() {
             let lasted = clock::now().duration_since(report.since).unsigned_abs();
             let again = lasted.clamp(SOONEST_LOOK, RESYNC_WHILE_OUT_OF_SYNC);
-            let again = Some(again).filter(|_| !failed.contains_key(&key));
+            let again = Some(again).filter(|_| !result.has_failed(&key));
             let before_event = Some(report.quiet_for).filter(|quiet| !quiet.is_zero());
             for after in again.into_iter().chain(before_event) {
                 result.requeue(key.clone(), after);

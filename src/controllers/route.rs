@@ -65,7 +65,7 @@ pub async fn run(context: Context) {
         () = identified => {}
     }
     batch::run(context, nodes, |context, nodes| RouteReconciler {
-        reporter: Reporter::new(&context, NAME, "route-controller"),
+        reporter: Reporter::new(&context, NAME, "route-controller", "nodes"),
         context,
         nodes,
         seen: BTreeMap::new(),
@@ -207,7 +207,7 @@ impl BatchReconciler for RouteReconciler {
         self.create(&plan, &uncertain, &mut run).await;
         self.write_conditions(&plan, &mut run).await;
         // Of a node that left, the entry may be left to remove.
-        self.reporter.report("nodes", (&scope, began), &mut run.result, |_| true);
+        self.reporter.report((&scope, began), &mut run.result, |_| true);
         if !std::mem::replace(&mut self.has_looked, true) {
             networks::report(&self.context.cluster, &self.reporter).await;
         }
@@ -349,7 +349,7 @@ impl RouteReconciler {
         };
         let waiting = views.iter().filter(lacks_routes).map(|node| ObjectKey::cluster(&node.name));
         let mut result = BatchResult::aborted(why, &trouble, waiting);
-        self.reporter.report("nodes", (&BatchScope::All, began), &mut result, |_| true);
+        self.reporter.report((&BatchScope::All, began), &mut result, |_| true);
         result
     }
 

@@ -36,7 +36,7 @@ const CONCURRENCY: usize = 16;
 pub async fn run(context: Context) {
     let (volumes, nodes) = (context.cluster.volumes(), context.cluster.nodes());
     batch::run(context, volumes, |context, volumes| VolumeReconciler {
-        reporter: Reporter::new(&context, NAME, COMPONENT),
+        reporter: Reporter::new(&context, NAME, COMPONENT, "PersistentVolumes"),
         context,
         volumes,
         nodes,
@@ -211,7 +211,7 @@ impl BatchReconciler for VolumeReconciler {
             result.out_of_sync(ObjectKey::cluster(&view.name), trouble);
         }
         let exists = |name: &str| self.volumes.get(&ObjectKey::cluster(name)).is_some();
-        self.reporter.report("PersistentVolumes", (&scope, began), &mut result, exists);
+        self.reporter.report((&scope, began), &mut result, exists);
         self.tell_of_waiting(&mut result);
         result
     }

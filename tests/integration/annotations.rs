@@ -15,11 +15,11 @@ use sim::cloud::{Eip, Fault};
 use sim::cluster::Endpoint;
 use sim::testbed::Testbed;
 
-use crate::end_state::{difference, state};
 use crate::golden::{NAMESPACE, open};
 use crate::harness::{PATIENCE, World};
 use crate::in_process::{Product, UNCHECKED, in_parallel, on_a_clock_of_its_own};
 use crate::kinds::Kind;
+use crate::lasting_troubles::{Course, Named, REFUSALS};
 
 /// One annotation of a Service and what can be seen of it, when it is set, changed and gone.
 struct Row {
@@ -323,10 +323,10 @@ struct Edit {
 }
 
 impl Edit {
-    fn product(&self, testbed: &Testbed) -> Product {
-        let more = UNCHECKED.replace("[service]\n", "[service]\ntype_annotation = true\n");
-        let set = ["cloud.vpc_id=vpc-exam", "cloud.vswitches=[\"cn-hangzhou-i:vsw-exam-i\"]"];
-        Product::start_with(testbed, &["service", "nlb"], &more, &set)
+    fn product(testbed: &Testbed) -> Product {
+        let vswitches = "cloud.vswitches=[\"cn-hangzhou-i:vsw-exam-i\"]";
+        let set = ["cloud.vpc_id=vpc-exam", vswitches, "service.type_annotation=true"];
+        Product::start_with(testbed, &["service", "nlb"], UNCHECKED, &set)
     }
 
     /// The world before the step.
@@ -335,23 +335,18 @@ impl Edit {
             Kind::Clb => crate::golden::testbed().await,
             Kind::Nlb => crate::nlb_golden::testbed().await,
         };
-        if let Some(before) = self.step.checked_sub(1) {
-            let _product = self.product(&testbed);
-            self.subject.give(self.kind, &testbed, 0);
-            if before > 0 {
-                tokio::time::sleep(Duration::from_secs(60)).await;
-                self.subject.give(self.kind, &testbed, before);
-            }
+        let _product = Self::product(&testbed);
+        for earlier in 0..self.step {
+            self.subject.give(self.kind, &testbed, earlier);
             tokio::time::sleep(Duration::from_secs(60)).await;
         }
         testbed
     }
 
-    /// Takes the step while an action fails, which it no longer does after two minutes. Gives what is there then and after
-    /// five minutes more, whether the Service tells of a failure, and the writes.
-    async fn taken(&self, start: &Testbed, fault: Option<(&str, Fault)>) -> ([Value; 2], bool, BTreeSet<String>) {
+    /// Takes the step while an action fails for two minutes. Gives how that went, and the writes.
+    async fn taken(&self, start: &Testbed, fault: Option<(&str, Fault)>) -> (Course, BTreeSet<String>) {
         let testbed = start.fork().await.unwrap();
-        let product = self.product(&testbed);
+        let product = Self::product(&testbed);
         tokio::time::sleep(Duration::from_secs(60)).await;
         drop(testbed.cloud.take_calls());
         if let Some((action, fault)) = fault {
@@ -359,43 +354,21 @@ impl Edit {
         }
         self.subject.give(self.kind, &testbed, self.step);
         tokio::time::sleep(Duration::from_secs(120)).await;
-        let there = || {
-            let shown: Vec<String> = product.alarms.objects().into_iter().map(|report| report.message).collect();
-            json!({ "worlds": state(&testbed), "shown": shown })
-        };
-        let tells = |event: &Value| {
-            let about = &event["involvedObject"];
-            event["type"] == "Warning" && about["kind"] == "Service" && about["name"] == *self.subject.name
-        };
-        let (at_first, told) = (there(), testbed.cluster.list("Event").iter().any(tells));
         let writes = testbed.cloud.writes().into_iter().map(|call| call.action).collect();
-        testbed.cloud.faults().clear();
-        tokio::time::sleep(Duration::from_secs(301)).await;
-        ([at_first, there()], told, writes)
+        (Course::ends(&testbed, &product, ("Service", &self.subject.name)).await, writes)
     }
 
-    /// What is wrong after each write of the step failed.
+    /// What is wrong after each write of the step failed, each in one of the ways of [`REFUSALS`] by turns.
     fn wrong(&self) -> Vec<String> {
-        let faults: [fn() -> Fault; 3] = [
-            || Fault::Refuse(403, "Forbidden.RAM".into(), "User not authorized".into()),
-            || Fault::Unavailable,
-            || Fault::code("InvalidParam.Thing"),
-        ];
         let (start, _) = on_a_clock_of_its_own(0, self.prepared());
-        let ((wanted, _, writes), _) = on_a_clock_of_its_own(0, self.taken(&start, None));
-        let mut wrong = Vec::new();
-        for (action, fault) in writes.iter().zip(faults.iter().cycle()) {
-            let ((found, told, _), log) = on_a_clock_of_its_own(0, self.taken(&start, Some((action, fault()))));
-            let (kind, name, step, fault) = (self.kind, &self.subject.name, self.step, fault());
-            if found[0] != wanted[0] && !told {
-                wrong.push(format!("{kind:?} {name}, step {step}: {fault:?} of {action} is not told\n{log}"));
-            }
-            if found[1] != wanted[1] {
-                let lacks = difference(&wanted[1], &found[1]);
-                wrong.push(format!("{kind:?} {name}, step {step}, after {fault:?} of {action}: {lacks}\n{log}"));
-            }
-        }
-        wrong
+        let ((undisturbed, writes), _) = on_a_clock_of_its_own(0, self.taken(&start, None));
+        let refused = |(action, (name, fault)): (&String, &Named<Fault>)| {
+            let ((course, _), log) = on_a_clock_of_its_own(0, self.taken(&start, Some((action, fault()))));
+            let (kind, subject, step) = (self.kind, &self.subject.name, self.step);
+            let said = |text| format!("{kind:?} {subject}, step {step}, {action} {name}: {text}\n{log}");
+            course.wrong(&undisturbed).into_iter().map(said).collect::<Vec<_>>()
+        };
+        writes.iter().zip(REFUSALS.iter().cycle()).flat_map(refused).collect()
     }
 }
 

@@ -99,7 +99,7 @@ const WORK: &[Work] = &[
 ];
 
 /// Name, and what is made of it.
-type Named<T> = (&'static str, fn() -> T);
+pub(crate) type Named<T> = (&'static str, fn() -> T);
 
 /// One of each kind of failure, none of which has an effect.
 const FAULTS: &[Named<Fault>] = &[
@@ -626,9 +626,8 @@ impl Deed {
         testbed
     }
 
-    /// Does it while something fails, which nothing does any more after two minutes. Gives both worlds then and five minutes
-    /// later, whether anything was told on the object, and what was asked.
-    async fn done(&self, start: &Testbed, fail: impl FnOnce(&Testbed)) -> ([Value; 2], bool, BTreeSet<Asked>) {
+    /// Does it while something fails. Gives how that went, and what was asked.
+    async fn done(&self, start: &Testbed, fail: impl FnOnce(&Testbed)) -> (Course, BTreeSet<Asked>) {
         let testbed = start.fork().await.unwrap();
         let product = self.product(&testbed);
         sleep(60).await;
@@ -636,24 +635,50 @@ impl Deed {
         fail(&testbed);
         (self.begin)(&testbed);
         sleep(120).await;
-        let told = !events(&testbed, self.object, "Warning").is_empty();
         let calls = testbed.cloud.calls().into_iter().skip(before.0).filter(|call| call.product != "metadata");
         let requests = testbed.cluster.calls().into_iter().skip(before.1);
         let requests = requests.filter(|it| !["list", "watch"].contains(&it.verb) && it.resource != "events");
         let asked = calls.map(|call| Asked::Cloud(call.action));
         let asked = asked.chain(requests.map(|request| Asked::Cluster(request.verb.to_string(), request.target())));
         let asked = asked.collect();
-        let there = || {
+        (Course::ends(&testbed, &product, self.object).await, asked)
+    }
+}
+
+/// How something went while a request failed, and after it failed no more.
+#[derive(Clone, Debug)]
+pub(crate) struct Course {
+    /// Both worlds, and what the product shows, while the request fails and 5 minutes after it fails no more.
+    meanwhile: Value,
+    afterwards: Value,
+    /// Whether an event of the object warns meanwhile.
+    is_told: bool,
+}
+
+impl Course {
+    /// Looks at both worlds now, lets no request fail any more, and looks again 5 minutes later.
+    pub(crate) async fn ends(testbed: &Testbed, product: &Product, object: (&str, &str)) -> Self {
+        let look = || {
             let shown: Vec<String> = product.alarms.objects().into_iter().map(|report| report.message).collect();
             let withheld = format!("{:?}", product.alarms.withheld());
-            let gate = gate_condition(&testbed, "gated");
-            json!({ "worlds": state(&testbed), "gate": gate, "shown": shown, "withheld": withheld })
+            let gate = gate_condition(testbed, "gated");
+            json!({ "worlds": state(testbed), "gate": gate, "shown": shown, "withheld": withheld })
         };
-        let at_first = there();
+        let (meanwhile, is_told) = (look(), !events(testbed, object, "Warning").is_empty());
         testbed.cloud.faults().clear();
         testbed.cluster.calm();
         sleep(301).await;
-        ([at_first, there()], told, asked)
+        Self { meanwhile, afterwards: look(), is_told }
+    }
+
+    /// What differs from the course without failures although it must not.
+    pub(crate) fn wrong(&self, undisturbed: &Self) -> Vec<String> {
+        let silent = !self.is_told && self.meanwhile != undisturbed.meanwhile;
+        let silent = silent.then_some(("no event tells", &undisturbed.meanwhile, &self.meanwhile));
+        let lasts = self.afterwards != undisturbed.afterwards;
+        let lasts = lasts.then_some(("it lasts", &undisturbed.afterwards, &self.afterwards));
+        let all = silent.into_iter().chain(lasts);
+        all.map(|(what, wanted, found)| format!("{what}: {}", difference(wanted, found))).collect()
     }
 }
 
@@ -666,13 +691,15 @@ enum Asked {
     Cluster(String, String),
 }
 
+/// How the cloud refuses an action.
+pub(crate) const REFUSALS: [Named<Fault>; 3] = [
+    ("denied", || Fault::Refuse(403, "Forbidden.RAM".into(), "User not authorized".into())),
+    ("server error", || Fault::Unavailable),
+    ("rejected", || Fault::code("InvalidParam.Thing")),
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_the_cloud_or_the_api_server_refuses_is_told_and_done_within_5_minutes_after_it_is_accepted() {
-    let faults: [Named<Fault>; 3] = [
-        ("denied", || Fault::Refuse(403, "Forbidden.RAM".into(), "User not authorized".into())),
-        ("server error", || Fault::Unavailable),
-        ("rejected", || Fault::code("InvalidParam.Thing")),
-    ];
     let failures: [Named<Failure>; 2] = [
         ("server error", Failure::internal_error),
         ("refused", || Failure::refused("Thing", "web", "a webhook says no")),
@@ -680,23 +707,17 @@ async fn whatever_the_cloud_or_the_api_server_refuses_is_told_and_done_within_5_
     let results = in_parallel(DEEDS.len(), move |index| {
         let deed = &DEEDS[index];
         let (start, _) = on_a_clock_of_its_own(0, deed.prepared());
-        let ((wanted, _, asked), _) = on_a_clock_of_its_own(0, deed.done(&start, |_| {}));
+        let ((undisturbed, asked), _) = on_a_clock_of_its_own(0, deed.done(&start, |_| {}));
         let mut wrong = Vec::new();
         let mut judge = |what: &Asked, name: &str, fail: &dyn Fn(&Testbed)| {
-            let ((found, told, _), log) = on_a_clock_of_its_own(0, deed.done(&start, fail));
-            if found[0] != wanted[0] && !told {
-                let lacks = difference(&wanted[0], &found[0]);
-                wrong.push(format!("{}, {what:?} {name}: nothing is told of\n{lacks}\n{log}", deed.name));
-            }
-            if found[1] != wanted[1] {
-                let lacks = difference(&wanted[1], &found[1]);
-                wrong.push(format!("{}, {what:?} {name}: 5 minutes after it ended\n{lacks}\n{log}", deed.name));
-            }
+            let ((course, _), log) = on_a_clock_of_its_own(0, deed.done(&start, fail));
+            let said = |text| format!("{}, {what:?} {name}: {text}\n{log}", deed.name);
+            wrong.extend(course.wrong(&undisturbed).into_iter().map(said));
         };
         for what in &asked {
             match what {
                 Asked::Cloud(action) => {
-                    for (name, fault) in faults {
+                    for (name, fault) in REFUSALS {
                         judge(what, name, &|testbed| testbed.cloud.faults().always(action, fault()));
                     }
                 }
