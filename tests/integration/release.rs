@@ -65,7 +65,7 @@ impl Play {
         Self { world }
     }
 
-    /// What a checkout has, as far as the scripts look at it, and the program that the compiler leaves there.
+    /// What a checkout has, as far as the scripts look at it, and the programs that the compiler leaves there.
     fn checkout(&self, name: &str) -> PathBuf {
         let folder = self.world.path().join(name);
         std::fs::create_dir_all(folder.join(".ci")).unwrap();
@@ -79,6 +79,9 @@ impl Play {
             std::fs::create_dir_all(&built).unwrap();
             std::fs::copy(self.world.path().join("bin/run"), built.join("alicloud-ccm")).unwrap();
         }
+        let examples = folder.join("target/debug/examples");
+        std::fs::create_dir_all(&examples).unwrap();
+        symlink(self.world.path().join("bin/run"), examples.join("package")).unwrap();
         folder
     }
 

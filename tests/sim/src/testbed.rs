@@ -110,6 +110,8 @@ impl Testbed {
     pub fn config(&self, controllers: &[&str], more: &str) -> String {
         let address = self.cloud_address();
         let (id, _) = ACCESS_KEY;
+        // Calls have time: a machine that stands still for half a minute is no fault of the cloud.
+        let timeout = "2m";
         // A table can be there only once.
         let names = if more.contains("[pvtz]\n") {
             String::new()
@@ -124,6 +126,7 @@ region = "{REGION}"
 vpc_id = "{VPC}"
 vswitches = ["cn-hangzhou-i:vsw-i", "cn-hangzhou-j:vsw-j"]
 cluster_id = "{CLUSTER_ID}"
+timeout = "{timeout}"
 
 [cloud.credentials]
 access_key_id = "{id}"
