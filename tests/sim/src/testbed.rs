@@ -105,13 +105,11 @@ impl Testbed {
         Ok(path)
     }
 
-    /// The configuration: files are named relative to it.
+    /// The configuration: files are named relative to it. A call to the cloud may take longer than a busy machine stands still.
     #[must_use]
     pub fn config(&self, controllers: &[&str], more: &str) -> String {
         let address = self.cloud_address();
         let (id, _) = ACCESS_KEY;
-        // Calls have time: a machine that stands still for half a minute is no fault of the cloud.
-        let timeout = "2m";
         // A table can be there only once.
         let names = if more.contains("[pvtz]\n") {
             String::new()
@@ -126,7 +124,7 @@ region = "{REGION}"
 vpc_id = "{VPC}"
 vswitches = ["cn-hangzhou-i:vsw-i", "cn-hangzhou-j:vsw-j"]
 cluster_id = "{CLUSTER_ID}"
-timeout = "{timeout}"
+timeout = "2m"
 
 [cloud.credentials]
 access_key_id = "{id}"
