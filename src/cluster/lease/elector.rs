@@ -115,6 +115,10 @@ impl Elector<'_> {
     async fn try_once(&mut self) -> Duration {
         let retry = self.section.retry_period;
         let mut standby = retry.min(STANDBY_PERIOD);
+        // A process that was suspended must not ask for a renewal that comes too late.
+        if self.time_left() == Some(Duration::ZERO) {
+            self.lose("it could not be renewed in time");
+        }
         match self.try_to_lead().await {
             Ok(()) => self.progress.logged = None,
             Err(reason) => {
@@ -130,10 +134,6 @@ impl Elector<'_> {
         match self.time_left() {
             // With jitter, so that standbys do not all come at once; but when the lock expires.
             None => standby.mul_f64(1.0 + crate::jitter::share() / 2.0).min(self.until_free()),
-            Some(Duration::ZERO) => {
-                self.lose("it could not be renewed in time");
-                retry
-            }
             Some(left) => retry.min(left),
         }
     }
