@@ -30,6 +30,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod texts;
+mod together;
 mod tolerance;
 mod writes;
 

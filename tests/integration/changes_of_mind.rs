@@ -604,6 +604,42 @@ fn a_service_that_was_never_served_leaves_nothing_on_its_load_balancer_of_the_ot
     });
 }
 
+/// The label is all that leads to the load balancer of a user once the annotation does not name it.
+#[test]
+fn nothing_is_left_on_a_users_load_balancer_although_another_client_drops_its_label_during_a_hand_over() {
+    for (before, after) in [(Kind::Clb, Kind::Nlb), (Kind::Nlb, Kind::Clb)] {
+        let word = |kind: Kind| if kind == Kind::Nlb { "nlb" } else { "" };
+        // With the change of the type, and while both load balancers serve.
+        for label in ["service.k8s.alibaba/loadbalancer-id", "alicloud-ccm/former-loadbalancer-id"] {
+            on_a_clock_of_its_own(0, async {
+                let testbed = testbed(Kind::Clb).await;
+                testbed.join(2);
+                before.of_user(&testbed, id_of_user(before));
+                override_listeners(&testbed, before, "web");
+                annotate(&testbed, "web", "type", word(before));
+                let _product = start(&testbed, "type_annotation = true\nhand_over_grace = \"90s\"\n");
+                settled().await;
+                assert_eq!(held(&testbed, before), [1, 1, 1], "{before:?}");
+                let metadata = |annotations: Value| {
+                    let metadata = json!({"metadata": {"annotations": annotations, "labels": {label: null}}});
+                    testbed.cluster.patch("Service", "default", "web", &metadata).unwrap();
+                };
+                let kind = format!("{}-type", ID.trim_end_matches("-id"));
+                metadata(json!({ID: null, kind: word(after)}));
+                settled().await;
+                metadata(json!({}));
+                point_at(&testbed, "web", &[2]);
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                let case = format!("{before:?}, {label}");
+                assert!(before.all_lead_to(&testbed, &[2]), "backends follow on both: {case}");
+                settled().await;
+                settled().await;
+                assert_eq!((held(&testbed, before), held(&testbed, after)), ([1, 0, 0], [1, 1, 1]), "{case}");
+            });
+        }
+    }
+}
+
 #[test]
 fn a_service_of_which_the_cloud_took_no_part_is_served_with_its_next_settings() {
     for kind in Kind::BOTH {

@@ -247,6 +247,46 @@ fn what_a_killed_replica_created_is_no_duplicate_later() {
 }
 
 #[test]
+fn a_service_that_is_deleted_right_after_a_lost_answer_leaves_nothing_that_shows_up_late() {
+    for creates in [Kind::creates, Kind::creates_group] {
+        with_each_kind(async |kind| {
+            let testbed = testbed(kind).await;
+            testbed.cloud.faults().script(creates(kind), Fault::LostAndHidden(2));
+            let _product = start(&testbed);
+            let began = Instant::now();
+            while testbed.cloud.count(creates(kind)) == 0 {
+                assert!(began.elapsed() < LONG, "{} is not called", creates(kind));
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            testbed.cluster.delete("Service", "default", "web").unwrap();
+            settled().await;
+            assert!(testbed.cluster.get("Service", "default", "web").is_none());
+            assert_eq!((kind.count(&testbed), groups(&testbed)), (0, 0), "after {}", creates(kind));
+        });
+    }
+}
+
+#[test]
+fn a_server_group_that_another_client_keeps_busy_is_looked_at_less_and_less_often() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = testbed(Kind::Nlb).await;
+        let product = start(&testbed);
+        served(&testbed).await;
+        settled().await;
+        drop(product);
+        testbed.cloud.dials(|dials| dials.nlb_job_time = Duration::from_secs(3600));
+        let id = testbed.cloud.look(|account| account.nlb.groups.keys().next().unwrap().clone());
+        let change = [("ServerGroupId", id.as_str()), ("Scheduler", "wlc")];
+        testbed.cloud.act("nlb", "UpdateServerGroupAttribute", &change).unwrap();
+        let before = testbed.cloud.calls().len();
+        let _product = start(&testbed);
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let calls = testbed.cloud.calls().len() - before;
+        assert!((20..300).contains(&calls), "{calls} calls in 10 minutes");
+    });
+}
+
+#[test]
 fn on_a_persons_load_balancer_a_service_leaves_nothing_that_shows_up_late() {
     on_a_clock_of_its_own(0, async {
         const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";

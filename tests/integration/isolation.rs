@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use sim::cloud::Fault;
+use sim::cloud::{Eip, Fault};
 use sim::cluster::Version;
 use sim::testbed::Testbed;
 
@@ -76,7 +76,9 @@ async fn backends_follow_on_the_load_balancer_that_serves_while_the_service_name
         let (world, ccm) = served(kind).await;
         kind.of_user(&world.testbed, users);
         let published = kind.published(&world.service("web")).map(str::to_owned);
-        for (id, nodes) in [(users, [2]), (missing, [1])] {
+        let label = &world.service("web")["metadata"]["labels"]["service.k8s.alibaba/loadbalancer-id"];
+        let own = label.as_str().unwrap();
+        for (id, nodes) in [(users, [2]), (missing, [1]), (own, [2])] {
             annotate(&world.testbed, "web", "id", id);
             let refused = || {
                 let told = world.events("Service", "web");
@@ -345,6 +347,27 @@ fn an_account_that_is_slow_to_show_its_instances_delays_new_services_once_and_no
     });
 }
 
+#[test]
+fn a_vpc_that_is_slow_to_show_its_blocks_delays_services_with_pods_once_and_no_others() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        for number in 0..50 {
+            let name = format!("pods-{number}");
+            Kind::Clb.expose(&testbed, &name, &[80], &[1]);
+            let annotations = json!({"service.beta.kubernetes.io/backend-type": "eni"});
+            let metadata = json!({"metadata": {"annotations": annotations}});
+            testbed.cluster.patch("Service", "default", &name, &metadata).unwrap();
+        }
+        testbed.cloud.faults().always("DescribeVpcs", Fault::HangBefore(Duration::from_secs(19)));
+        let _product = Product::start(&testbed, &["service"], "[leader_election]\nenabled = false\n");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        Kind::Clb.expose(&testbed, "web", &[80], &[1]);
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        assert!(address(&testbed.cluster.get("Service", "default", "web").unwrap()).is_some());
+    });
+}
+
 /// The official controller makes such a Service too; here the ranges are in force, since the other list is off.
 #[tokio::test(flavor = "multi_thread")]
 async fn source_ranges_beside_an_access_list_that_is_off_are_in_force_and_stop_nothing() {
@@ -396,6 +419,26 @@ async fn an_elastic_address_that_cannot_be_looked_up_holds_up_neither_the_label_
     backends_follow(&world, Kind::Clb).await;
     world.testbed.cloud.faults().clear();
     world.until("it has an address", |_| address(&world.service("web")).is_some()).await;
+    assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_elastic_address_that_another_client_overwrites_in_the_status_is_put_back() {
+    let world = world_with(&[("web", &[("external-ip-type", "eip"), ("address-type", "intranet")])]).await;
+    let ccm = world.start();
+    until_served(&world, "web").await;
+    let id = world.service("web")["metadata"]["labels"]["service.k8s.alibaba/loadbalancer-id"].clone();
+    world.testbed.cloud.edit(|account| {
+        let instance = id.as_str().unwrap().to_owned();
+        let bound = Eip { address: "47.1.1.1".to_owned(), instance_type: "SlbInstance".to_owned(), instance };
+        account.eips.insert("eip-1".to_owned(), bound);
+    });
+    annotate(&world.testbed, "web", "health-check-timeout", "6");
+    let publishes = |ip: &str| address(&world.service("web")) == Some(ip);
+    world.until("the elastic address is published", |_| publishes("47.1.1.1")).await;
+    let wrong = json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}});
+    world.testbed.cluster.patch_status("Service", "default", "web", &wrong).unwrap();
+    world.until("it is put back", |_| publishes("47.1.1.1")).await;
     assert!(ccm.stop().await.success());
 }
 

@@ -163,6 +163,8 @@ impl<P: Product> Engine<P> {
         self.restore_label(case).await?;
         let prepared = self.preparer.prepare(case, wanted).await;
         if self.preparer.moves(case, prepared.as_ref(), was_managed).await? {
+            // Its lock is that of the load balancer to which the Service moves: the removal waits for another one.
+            drop(prepared);
             case.start_again();
             return self.remove(case).await;
         }
@@ -207,14 +209,13 @@ impl<P: Product> Engine<P> {
     /// Puts the label back that another client dropped, while the Service is served: nothing else leads to the load balancer of
     /// a user that the annotation no longer names.
     pub(super) async fn restore_label(&self, case: &mut Case<P::Model>) -> Result<(), Halt> {
-        let known = &mut case.state.in_flight.label;
-        if let Some((label, id)) = P::KIND.labelled(&case.service) {
-            *known = Some((label, id.to_owned()));
-        } else if let Some((label, id)) = known.clone()
-            && !case.service.ingress.is_empty()
-            && !case.service.labels.contains_key(label)
-        {
-            self.write_label(case, label, &id).await?;
+        match P::KIND.label(&case.service) {
+            "" => {
+                if let Some(id) = case.state.in_flight.labelled.clone().filter(|_| !case.service.ingress.is_empty()) {
+                    self.write_label(case, P::KIND.naming_label(&case.service), &id).await?;
+                }
+            }
+            id => case.state.in_flight.labelled = Some(id.to_owned()),
         }
         Ok(())
     }

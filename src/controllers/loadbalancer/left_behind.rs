@@ -11,7 +11,6 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::creations::Made;
 use super::execute::Executor;
 use super::product::{CreationToken, ListedBy, Product, Search};
 use crate::alibaba::{CloudClient, Fault, FaultKind, Priority};
@@ -129,7 +128,7 @@ async fn removal<P: Product>(
 ) -> Result<(Observed<P::Model>, Plan<P::Model>), Fault> {
     let goal = Goal::<P::Model>::removal(service, settings);
     let mut observed = product.read(goal.owner(), goal.named().unwrap_or_default(), None).await?;
-    let search = Search { label: "", made: Made::default(), due: None };
+    let search = Search::default();
     let unread = product.complete(&goal, &mut observed, None, &search).await?.unread.pop();
     unread.map_or(Ok(()), Err)?;
     let plan = goal.diff(&observed);

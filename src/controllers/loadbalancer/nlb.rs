@@ -5,7 +5,6 @@ mod jobs;
 pub(super) mod orphans;
 mod perform;
 mod reads;
-mod together;
 mod zones;
 
 use std::sync::Arc;
@@ -14,9 +13,9 @@ use std::time::Duration;
 use litemap::LiteMap;
 
 use self::jobs::Jobs;
-use self::together::Together;
 use super::pages::Pages;
 use super::product::{Completed, Due, ListedBy, Product, Search, Settled, Write};
+use super::together::Together;
 use super::tolerance::tolerate;
 use crate::alibaba::ecs::Ecs;
 use crate::alibaba::nlb::{ListedGroup, Nlb as Api};
@@ -145,7 +144,7 @@ impl Product for NlbProduct {
             // Groups that only listeners name have backends.
             unread = self.read_needs(goal, observed, search).await?;
         }
-        observed.note_what_is_busy();
+        observed.note_what_is_busy(search.busy_for);
         Ok(Completed { shows_all_made, unread })
     }
 
@@ -175,7 +174,7 @@ impl Product for NlbProduct {
             observed.parts.security_groups = None;
         }
         let unread = self.read_needs(goal, observed, &Search { due: None, ..search.clone() }).await?;
-        observed.note_what_is_busy();
+        observed.note_what_is_busy(search.busy_for);
         unread.into_iter().next().map_or(Ok(()), Err)
     }
 

@@ -18,7 +18,7 @@ use super::product::{Completed, Due, DueTogether, Product, Search};
 use super::references::{References, Resolver};
 use super::refusals::stocked;
 use super::report::Halt;
-use super::state::{Known, SECOND_SIGHTING, ServiceState, States};
+use super::state::{InFlight, Known, SECOND_SIGHTING, ServiceState, States};
 use super::tolerance::{fails_alone, stale_list};
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
@@ -319,11 +319,14 @@ impl<P: Product> Preparer<P> {
     /// does not report a status.
     async fn settle(&self, case: &mut Case<P::Model>) -> Result<Vec<(String, Fault)>, Halt> {
         if !self.is_under_way(case) {
+            case.state.in_flight.busy_since = None;
             return Ok(Vec::new());
         }
         let Some(mut known) = case.state.cached.known.clone() else { return Ok(Vec::new()) };
         let passed = case.state.in_flight.changed_at.map_or(Duration::ZERO, |at| at.elapsed());
         let settled = self.product.settle(Arc::make_mut(&mut known.observed), passed).await?;
+        let since = case.state.in_flight.busy_since.unwrap_or_else(Instant::now);
+        case.state.in_flight.busy_since = settled.is_unknown.then_some(since);
         case.state.in_flight.changed_at = Some(Instant::now());
         case.state.cached.refusals.note_failed(settled.not_added);
         if let Some(id) = settled.made_and_gone {
@@ -582,7 +585,9 @@ impl<M: CloudModel> Case<M> {
     }
 
     fn search<'a>(&'a self, kind: LoadBalancerKind, due: Due<'a>) -> Search<'a> {
-        Search { label: kind.label(&self.service), made: self.state.in_flight.creations.made(), due }
+        let InFlight { creations, busy_since, .. } = &self.state.in_flight;
+        let busy_for = busy_since.map_or(Duration::ZERO, |since| since.elapsed());
+        Search { label: kind.label(&self.service), made: creations.made(), due, busy_for }
     }
 }
 

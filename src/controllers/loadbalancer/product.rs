@@ -193,13 +193,15 @@ pub(crate) struct DueTogether<'a> {
 }
 
 /// What helps to find things of one Service.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Search<'a> {
     /// The id in the Service's label; empty if it has none.
     pub(crate) label: &'a str,
     /// What was created recently: lists may not show it yet.
     pub(crate) made: Made,
     pub(crate) due: Due<'a>,
+    /// For how long the cloud has carried something out of which no job is known.
+    pub(crate) busy_for: Duration,
 }
 
 impl Search<'_> {

@@ -16,6 +16,7 @@ use super::candidates::{CandidatePool, ServiceNodes};
 use super::product::Product;
 use super::report::Halt;
 use super::state::{Interfaces, ServiceState};
+use super::together::Together;
 use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::{Cluster, StoreEntry, WriteFault};
 use crate::plan::inputs::{EndpointsView, ObjectKey, PodView, ServiceView};
@@ -73,8 +74,8 @@ pub(super) struct Resolver {
     pub(super) candidates: Arc<CandidatePool>,
     /// Blocks of the VPC, and when they were read.
     vpc_cidrs: Mutex<Option<(Instant, Arc<[IpNet]>)>>,
-    /// Locked while they are read, so that all that need it wait for one call.
-    reading_cidrs: tokio::sync::Mutex<()>,
+    /// All that need them wait for one call.
+    reading_cidrs: Together<Arc<[IpNet]>>,
 }
 
 impl Resolver {
@@ -161,15 +162,26 @@ impl Resolver {
         let suffices = || {
             let known = self.vpc_cidrs.lock().clone();
             let is_recent = |at: Instant| at.elapsed() < OUTSIDE_AGAIN;
-            known.filter(|(at, cidrs)| is_recent(*at) || addresses.iter().all(|ip| is_inside(cidrs, *ip)))
+            let known = known.filter(|(at, cidrs)| is_recent(*at) || addresses.iter().all(|ip| is_inside(cidrs, *ip)));
+            known.map(|(_, cidrs)| cidrs)
         };
-        if let Some((_, cidrs)) = suffices() {
+        if let Some(cidrs) = suffices() {
             return Ok(cidrs);
         }
-        let _reading = self.reading_cidrs.lock().await;
-        if let Some((_, cidrs)) = suffices() {
-            return Ok(cidrs);
-        }
+        let id = &self.location.vpc_id;
+        let read = async |_| {
+            let cidrs = match suffices() {
+                // Another caller has read them meanwhile.
+                Some(cidrs) => cidrs,
+                None => self.read_vpc_cidrs().await?,
+            };
+            Ok(BTreeMap::from([(id.clone(), cidrs)]))
+        };
+        let found = self.reading_cidrs.ask(std::slice::from_ref(id), read).await?;
+        Ok(found.into_values().next().unwrap_or_default())
+    }
+
+    async fn read_vpc_cidrs(&self) -> Result<Arc<[IpNet]>, Fault> {
         let read = self.cloud.vpc.describe_vpc(&self.location.vpc_id).await;
         let before = self.vpc_cidrs.lock().take();
         let cidrs: Arc<[IpNet]> = match (read, before) {

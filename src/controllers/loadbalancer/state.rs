@@ -91,10 +91,12 @@ pub(super) struct InFlight {
     pub(super) creations: Creations,
     /// What was applied and must be remembered, whatever other clients make of the annotation.
     pub(super) applied: Applied,
-    /// The last label that named the load balancer, and its value, whatever other clients make of it.
-    pub(super) label: Option<(&'static str, String)>,
+    /// The load balancer that a label named last, whatever other clients make of the label.
+    pub(super) labelled: Option<String>,
     /// When the load balancer was last written to, or the status of its jobs was last read: an older list is no proof.
     pub(super) changed_at: Option<Instant>,
+    /// Since when the cloud carries something out of which no job is known.
+    pub(super) busy_since: Option<Instant>,
     /// Whether the load balancer was searched for in this leadership term.
     pub(super) looked_for: bool,
     /// When a read first showed that the load balancer is missing.
@@ -167,10 +169,16 @@ pub(super) struct Told {
 }
 
 impl Told {
+    /// Whether these are the addresses that this process published last.
+    pub(super) fn published(&self, addresses: &[Ingress]) -> bool {
+        self.published == digest::number(addresses)
+    }
+
     /// Remembers the addresses that this process publishes now; whether it published the same before.
     pub(super) fn publishes(&mut self, wanted: &[Ingress]) -> bool {
-        let now = digest::number(wanted);
-        std::mem::replace(&mut self.published, now) == now
+        let was_published = self.published(wanted);
+        self.published = digest::number(wanted);
+        was_published
     }
 }
 

@@ -139,8 +139,12 @@ impl ServiceWriter {
             metadata["resourceVersion"] = json!(service.resource_version);
             let finalizers = service.finalizers.iter().map(String::as_str).chain([self.kind.finalizer()]);
             metadata["finalizers"] = finalizers.collect();
-            // The patch succeeds for one object of this version at most, so no other incarnation has this text.
-            own.push((self.kind.incarnation_key(), Some(service.resource_version.clone())));
+            let key = self.kind.incarnation_key();
+            // Where another client dropped the finalizer alone, a creation with a lost answer is repeated, not made anew.
+            if !service.own_annotations.contains_key(key) {
+                // The patch succeeds for one object of this version at most, so no other incarnation has this text.
+                own.push((key, Some(service.resource_version.clone())));
+            }
         }
         if applied::applied(service, self.kind.applied_key()) != *applied {
             own.push((self.kind.applied_key(), applied::value(applied)));

@@ -106,15 +106,8 @@ impl LoadBalancerKind {
     /// The id of the load balancer of this kind that the Service has; empty if it was never in sync. A user's load balancer is
     /// named before anything is made there.
     pub fn label(self, service: &ServiceView) -> &str {
-        self.labelled(service).map_or("", |(_, id)| id)
-    }
-
-    /// The same, with the label that says it.
-    pub fn labelled(self, service: &ServiceView) -> Option<(&'static str, &str)> {
-        let id = |label| service.labels.get(label).filter(|id| !id.is_empty());
-        let labels =
-            [LABEL_LB_ID, LABEL_FORMER_LB_ID].into_iter().filter_map(|label| Some((label, id(label)?.as_str())));
-        labels.into_iter().find(|(_, id)| self.has_id(id))
+        let ids = [LABEL_LB_ID, LABEL_FORMER_LB_ID].into_iter().filter_map(|label| service.labels.get(label));
+        ids.map(String::as_str).find(|id| !id.is_empty() && self.has_id(id)).unwrap_or_default()
     }
 
     /// Whether the status of the Service shows a load balancer of this kind. Where one kind replaces the other, the label is

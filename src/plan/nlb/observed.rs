@@ -152,10 +152,10 @@ impl Observed {
         ours.map_or(given, |group| &group.id)
     }
 
-    /// Adds a job for each resource whose status is transitional, also where another client started the change.
-    pub fn note_what_is_busy(&mut self) {
+    /// Adds a job of this age for each resource whose status is transitional, also where another client started the change.
+    pub fn note_what_is_busy(&mut self, age: Duration) {
         let mut busy = Vec::new();
-        let job = |line: String, deletes| Job { line, deletes, ..Job::default() };
+        let job = |line: String, deletes| Job { line, deletes, age, ..Job::default() };
         if let Some(instance) = &self.instance
             && matches!(instance.status.as_str(), "Provisioning" | "Configuring" | "Deleting")
         {

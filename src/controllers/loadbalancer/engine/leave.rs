@@ -37,10 +37,8 @@ impl<P: Product> Engine<P> {
         }
         let Outcome { prepared, execution, .. } = outcome;
         let goal = &prepared.goal;
-        if let Some(wait) =
-            case.state.in_flight.creations.settles_in().filter(|wait| goal.named().is_some() && !wait.is_zero())
-        {
-            // A recent creation may still appear on a load balancer that stays.
+        if let Some(wait) = case.state.in_flight.creations.settles_in().filter(|wait| !wait.is_zero()) {
+            // A list may still show what a call with a lost answer made.
             return Err(Halt::unsettled(wait));
         }
         // Before the finalizer: a process that stops now must not leave the condition. One that is refused is retried afterwards.

@@ -203,8 +203,9 @@ impl<P: Product> Engine<P> {
         let (goal, sighting) = (&outcome.prepared.goal, &outcome.prepared.sighting);
         let service = &Arc::clone(&case.service);
         let takes_over = P::KIND.takes_over(service);
-        let is_look_due =
-            case.state.told.unanswered || sighting.is_thorough || service.ingress.is_empty() || takes_over;
+        let told = &case.state.told;
+        let is_as_published = !service.ingress.is_empty() && told.published(&service.ingress);
+        let is_look_due = told.unanswered || sighting.is_thorough || !is_as_published || takes_over;
         let elastic = match goal.publishes_elastic() {
             true if !is_look_due => return Ok(false),
             true => self.preparer.product.elastic_addresses(id).await.map_err(Halt::elastic_unknown)?,

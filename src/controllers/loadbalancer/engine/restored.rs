@@ -14,7 +14,7 @@ impl<P: Product> Engine<P> {
     /// Takes the load balancer with this id back, which the label names, if it is proven to have been made for the Service.
     pub(super) async fn take_back(&self, case: &mut Case<P::Model>, id: String) -> Result<ReconcileResult, Halt> {
         // Its user may drop the label.
-        case.state.in_flight.label = None;
+        case.state.in_flight.labelled = None;
         let Some(uid) = self.uid_before(case, &id).await? else { return Err(Unfound::OfOtherService(id).into()) };
         self.writer.set_restored(&case.service, &uid).await?;
         self.reporter.restored(&case.service, &id);

@@ -20,6 +20,7 @@ use crate::plan::loadbalancer::handling::Handling;
 impl<P: Product> Engine<P> {
     /// Lets the load balancer serve until one of the other kind does.
     pub(super) async fn serve_on(&self, case: &mut Case<P::Model>) -> Result<ReconcileResult, Halt> {
+        self.restore_label(case).await?;
         case.service = Arc::new(P::KIND.superseded(&case.service));
         match self.follow(case).await {
             // Nothing says that it may be used any more.

@@ -23,7 +23,7 @@ impl<P: Product> Engine<P> {
             self.writer.forget(key);
             if let Some((service, in_flight)) = states.drop(key) {
                 if in_flight.may_own {
-                    self.reporter.vanished(&service, in_flight.label.as_ref().map(|(_, id)| id.as_str()));
+                    self.reporter.vanished(&service, in_flight.labelled.as_deref());
                 }
                 self.product().forget(&Owner::of(&service, &settings)).await;
             }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::NlbProduct;
-use super::together::Together;
 use crate::alibaba::nlb::{CHUNK, JobState};
 use crate::alibaba::{Fault, FaultKind, Priority, Purpose};
 use crate::controllers::loadbalancer::product::Settled;
 use crate::controllers::loadbalancer::refusals::RefusedCall;
+use crate::controllers::loadbalancer::together::Together;
 use crate::controllers::loadbalancer::tolerance::fails_alone;
 use crate::plan::loadbalancer::steps::Target;
 use crate::plan::nlb::observed::{Job, Observed, ObservedInstance};

@@ -21,7 +21,6 @@ use crate::alibaba::tests::simulated::{REGION, client_by};
 use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{CloudClient, Priority, actions};
 use crate::controllers::loadbalancer::clb::{ClbProduct, Goal};
-use crate::controllers::loadbalancer::creations::Made;
 use crate::controllers::loadbalancer::execute::{self, Executor};
 use crate::controllers::loadbalancer::find::{Found, find};
 use crate::controllers::loadbalancer::product::{CreationToken, Product, Search};
@@ -147,7 +146,7 @@ impl Side {
     /// What there is of the Service, read whole.
     async fn look(&self, cloud: &CloudClient, goal: &mut Goal) -> (ClbProduct, Observed) {
         let clb = ClbProduct::new(cloud, Arc::new(CloudLocation::default()));
-        let search = Search { label: &self.label, made: Made::default(), due: None };
+        let search = Search { label: &self.label, ..Search::default() };
         let leaves = matches!(goal, Goal::Remove(_));
         let mut observed = match find(&clb, goal, &search).await.unwrap() {
             Found::LoadBalancer(observed) => observed,

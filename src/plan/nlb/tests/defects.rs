@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Cloud, bring, desired, lines, remove, served, world};
-use crate::plan::clb::tests::{World, node, port};
+use crate::plan::clb::tests::{ENI, World, node, port};
 use crate::plan::inputs::{Ingress, TargetPort};
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::cloud::Answer;
@@ -13,14 +14,14 @@ use crate::plan::loadbalancer::diff::diff;
 use crate::plan::loadbalancer::goal::Goal;
 use crate::plan::loadbalancer::handling::Departure;
 use crate::plan::loadbalancer::model::{Backend, BackendKey, GroupRef, ObservedGroup};
-use crate::plan::loadbalancer::operation::RefusedBackends;
+use crate::plan::loadbalancer::operation::{OwnOperation as _, RefusedBackends};
 use crate::plan::loadbalancer::ownership::{LoadBalancerKind, MARK_TAG};
 use crate::plan::loadbalancer::settings::NlbDefaults;
 use crate::plan::loadbalancer::steps::Target;
 use crate::plan::nlb::desired::NlbModel;
 use crate::plan::nlb::model::{GroupField, InstanceField, ListenerField, ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedListener};
-use crate::plan::nlb::operation::{Operation, Own, Step};
+use crate::plan::nlb::operation::{Operation, Own, Plan, Step};
 use crate::plan::nlb::teardown::teardown_needs;
 
 const GROUP: &str = "k8s.30080.TCP.web.default.c1";
@@ -359,10 +360,17 @@ fn a_group_behind_tls_that_was_made_with_the_listeners_protocol_stays() {
 fn draining_has_a_timeout_and_a_range_of_ports_a_port_for_its_health_checks() {
     let drain = desired(&world(&[("connection-drain", "on")]));
     assert_eq!(drain.extra.group_specs[GROUP].create.fields[&GroupField::DrainTimeout], "10");
-    let range = world(&[("listener-port-range", "100-200:80"), ("service.beta.kubernetes.io/backend-type", "eni")]);
+    let range = world(&[("listener-port-range", "100-200:80"), ENI]);
     let wanted = desired(&range);
     let fields = &wanted.extra.group_specs["k8s.100_200.TCP.web.default.c1"].create.fields;
     assert_eq!((&*fields[&GroupField::AnyPort], &*fields[&GroupField::HealthCheckPort]), ("true", "8080"));
+    let any =
+        [("listener-port-range", "100-200:80"), ENI, ("health-check-connect-port", "0"), ("connection-drain", "on")];
+    let checked = desired(&world(&any)).extra.group_specs["k8s.100_200.TCP.web.default.c1"].create.clone();
+    assert_eq!(checked.fields[&GroupField::HealthCheckPort], "8080", "its backends have no port");
+    let [(bare, _), _] = Own::CreateGroup(Box::new(checked)).halves().unwrap();
+    let Own::CreateGroup(bare) = bare else { panic!("{bare}") };
+    assert_eq!(bare.fields.get(&GroupField::HealthCheckPort).map(String::as_str), Some("8080"), "the cloud needs it");
     assert!(wanted.groups["k8s.100_200.TCP.web.default.c1"].backends.keys().all(|key| key.port == 0));
     let mut named = range;
     named.service.ports[0].target_port = crate::plan::inputs::TargetPort::Name("http".to_owned());
@@ -397,6 +405,21 @@ fn a_certificate_that_becomes_the_default_one_is_not_added_beside_it() {
     let plan = bring(&tls("cert-2", "cert-3"), &mut cloud);
     assert!(lines(&plan).iter().all(|line| !line.starts_with("add certificates")), "{plan}");
     assert_eq!(diff(&desired(&tls("cert-2", "cert-3")), &cloud.observed).steps, []);
+}
+
+#[test]
+fn the_former_default_certificate_is_added_once_another_one_is_the_default() {
+    let tls =
+        |default, more| world(&[("protocol-port", "tcpssl:80"), ("cert-id", default), ("additional-cert-ids", more)]);
+    for before in ["", "cert-2", "cert-3"] {
+        let (mut cloud, after) = (served(&tls("cert-1", before)), tls("cert-2", "cert-1"));
+        let adds = |plan: &Plan| lines(plan).iter().filter(|line| line.contains("add certificates")).count();
+        let first = bring(&after, &mut cloud);
+        assert_eq!(adds(&first), 0, "the cloud refuses the default one: {first}");
+        let second = bring(&after, &mut cloud);
+        assert_eq!(adds(&second), 1, "{before}: {second}");
+        assert_eq!(diff(&desired(&after), &cloud.observed).steps, [], "{before}");
+    }
 }
 
 #[test]
@@ -601,7 +624,7 @@ fn a_load_balancer_that_goes_or_could_not_be_made_is_not_worked_on() {
     let mut cloud = served(&world);
     cloud.instance().fields.insert(InstanceField::Name, "edited".to_owned());
     cloud.instance().status = "Deleting".to_owned();
-    cloud.observed.note_what_is_busy();
+    cloud.observed.note_what_is_busy(Duration::ZERO);
     assert_eq!(lines(&diff(&desired(&world), &cloud.observed)), [""; 0]);
     cloud.observed.parts.jobs.clear();
     cloud.instance().status = "CreateFailed".to_owned();
