@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use self::listeners::PortReader;
 use super::annotations::{Annotations, INSTANCE, Name};
 use super::desired::{ClbExtra, ClbModel, Desired, DesiredAccess, DesiredInstance, DesiredListener};
-use super::model::{InstanceField, ListenerField as Field, Protocol};
+use super::model::{InstanceField, ListenerField as Field, ListenerKey, Protocol};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::Plan;
 use super::teardown;
@@ -23,7 +23,7 @@ use crate::plan::loadbalancer::desired::{ProductModel, Removal, Sources};
 use crate::plan::loadbalancer::diff;
 use crate::plan::loadbalancer::origins::{self, NOT_CHOSEN_YET, configured};
 use crate::plan::loadbalancer::ownership::LoadBalancerKind;
-use crate::plan::loadbalancer::problem::{ProblemScope, ScopedProblems, ServiceProblem};
+use crate::plan::loadbalancer::problem::{ListenerPlace, ProblemScope, ScopedProblems, ServiceProblem};
 use crate::plan::loadbalancer::settings::ServiceSettings;
 use crate::plan::setting::Otherwise;
 use crate::plan::setting::SettingSource::{Nodes, Spec};
@@ -74,15 +74,19 @@ impl ProductModel for ClbModel {
         PortReader { sources }.add(desired, source, port)
     }
 
-    fn scope_of(name: Name, desired: &Desired, service: &ServiceView) -> ProblemScope {
-        let ports = |protocols: &[Protocol]| -> BTreeSet<u16> {
-            desired.listeners.keys().filter(|key| protocols.contains(&key.protocol)).map(|key| key.port).collect()
+    fn place(sources: &Sources<'_, Name>, port: &ServicePort) -> Option<ListenerPlace> {
+        listeners::key(sources, "", port).ok().map(ListenerKey::place)
+    }
+
+    fn scope_of(name: Name, desired: &Desired) -> ProblemScope {
+        let ports = |protocols: &[Protocol]| -> BTreeSet<ListenerPlace> {
+            desired.listeners.keys().filter(|key| protocols.contains(&key.protocol)).map(|key| key.place()).collect()
         };
         let listeners = match (name, name.entry().applies) {
             (Name::ForwardPort, _) => ports(&[Protocol::Http]),
             (Name::DomainExtensions, _) => ports(&[Protocol::Https]),
             (_, Applies::Field(field)) => ports(field.protocols()),
-            (Name::VgroupPort, _) | (_, Applies::Listeners) => service.ports.iter().map(|port| port.port).collect(),
+            (Name::VgroupPort, _) | (_, Applies::Listeners) => desired.places.clone(),
             _ => BTreeSet::new(),
         };
         let load_balancer = name.entry().applies == Applies::Instance;
@@ -142,6 +146,9 @@ impl ProductModel for ClbModel {
         let Some(instance) = &observed.instance else { return Vec::new() };
         let ip = |ip: &str| Ingress { ip: ip.to_owned(), hostname: String::new() };
         let address = instance.fields.text(InstanceField::Address);
+        if desired.extra.keeps_address && desired.label == instance.id && !desired.ingress.is_empty() {
+            return desired.ingress.clone();
+        }
         match &desired.extra.hostname {
             Some(hostname) => vec![Ingress { ip: String::new(), hostname: hostname.clone() }],
             None if desired.extra.eip && !elastic.is_empty() => elastic.iter().map(|eip| ip(eip)).collect(),

@@ -29,6 +29,8 @@ pub struct ClbExtra {
     pub hostname: Option<String>,
     /// Whether bound elastic addresses are published.
     pub eip: bool,
+    /// Whether a mistake leaves it open which address is published: the one that is there stays.
+    pub keeps_address: bool,
     /// Whether nothing says in which vSwitches a new one is to be.
     pub near_nodes: bool,
 }

@@ -30,7 +30,9 @@ impl DiffModel for ClbModel {
         let is_own = |it: &Ingress| {
             it.ip == instance.fields.text(InstanceField::Address) || (!it.hostname.is_empty() && it.ip.is_empty())
         };
-        desired.extra.eip || desired.ingress.is_empty() || desired.ingress.iter().any(is_own)
+        // With the address of an elastic address, or with a host name, the label alone says whose it is.
+        let is_labelled = desired.label == instance.id;
+        desired.extra.eip || desired.ingress.is_empty() || is_labelled || desired.ingress.iter().any(is_own)
     }
 
     fn usable(desired: &Desired, instance: Option<&ObservedInstance>) -> Result<(), ServiceProblem> {

@@ -7,6 +7,7 @@ use litemap::LiteMap;
 
 use crate::plan::loadbalancer::api_fields;
 use crate::plan::loadbalancer::model::ListenerRef;
+use crate::plan::loadbalancer::problem::ListenerPlace;
 use crate::plan::loadbalancer::steps::Target;
 
 /// Most entries of an access control list.
@@ -47,6 +48,13 @@ pub struct ListenerKey {
     pub port: u16,
     /// One port can carry a TCP and a UDP listener.
     pub protocol: Protocol,
+}
+
+impl ListenerKey {
+    /// Where it is.
+    pub fn place(self) -> ListenerPlace {
+        ListenerPlace { port: self.port, is_udp: self.protocol == Protocol::Udp }
+    }
 }
 
 impl From<ListenerKey> for Target {

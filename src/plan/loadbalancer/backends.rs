@@ -276,15 +276,15 @@ impl<'a> BackendSources<'a> {
         let total = self.rules.total_weight;
         found.backends.extend(nodes.into_iter().map(|(server, count)| {
             let own = u8::try_from(count.min(100)).unwrap_or(100);
-            (server, total.map_or(own, |total| share(total, count, n, 1)))
+            (server, total.map_or(own, |total| share(total, count, n)))
         }));
-        let weight = total.map_or(1, |total| share(total, 1, n, 0));
+        let weight = total.map_or(1, |total| share(total, 1, n));
         found.backends.extend(pods.into_iter().map(|key| (key, weight)));
     }
 
     /// The weight of one of `n` backends that are all alike.
     fn weight_of_one(&self, n: usize) -> u8 {
-        self.rules.total_weight.map_or(self.rules.default_weight, |total| share(total, 1, n, 1))
+        self.rules.total_weight.map_or(self.rules.default_weight, |total| share(total, 1, n))
     }
 
     /// Endpoints that take traffic of a port. While none is ready, those that terminate and still serve do, as KEP-1669 has
@@ -360,11 +360,11 @@ pub(crate) fn is_inside(cidrs: &[IpNet], address: IpAddr) -> bool {
     cidrs.is_empty() || cidrs.iter().any(|block| block.contains(&address))
 }
 
-/// `count` of `n` parts of a total weight, at least `least` unless the total is 0.
-fn share(total: u8, count: usize, n: usize, least: u64) -> u8 {
+/// `count` of `n` parts of a total weight, at least 1 unless the total is 0.
+fn share(total: u8, count: usize, n: usize) -> u8 {
     if total == 0 {
         return 0;
     }
     let part = u64::from(total) * count as u64 / (n.max(1) as u64);
-    u8::try_from(part.max(least).min(100)).unwrap_or(100)
+    u8::try_from(part.clamp(1, 100)).unwrap_or(100)
 }

@@ -46,6 +46,7 @@ impl<M: ProductModel> Desired<M> {
             reuse: stated_id.map(str::to_owned),
             vanished: Vec::new(),
             instance,
+            places: service.ports.iter().filter_map(|port| M::place(sources, port)).collect(),
             listeners: BTreeMap::new(),
             groups: BTreeMap::new(),
             ports_without_group: false,
@@ -60,6 +61,7 @@ impl<M: ProductModel> Desired<M> {
             unresolved: BTreeSet::new(),
             outside: BTreeSet::new(),
             ingress: service.ingress.clone(),
+            label: M::KIND.label(service).to_owned(),
             applied: applied(service, M::KIND.applied_key()),
             applies: Applied::new(),
             owner: sources.owner.clone(),
@@ -69,7 +71,7 @@ impl<M: ProductModel> Desired<M> {
         for (index, port) in service.ports.iter().enumerate() {
             if let Err(problem) = M::add_port(&mut desired, sources, format!("spec.ports[{index}]"), port) {
                 desired.ports_without_group = true;
-                desired.problems.listeners([port.port], problem);
+                desired.problems.listeners(M::place(sources, port), problem);
             }
         }
         M::check(&mut desired, sources);
@@ -81,13 +83,13 @@ impl<M: ProductModel> Desired<M> {
     fn add_problems(&mut self, sources: &Sources<'_, M::Name>) {
         let nodes = [M::Name::BACKEND_LABEL, M::Name::REMOVE_UNSCHEDULED_BACKEND];
         let scoped = |(name, problem): &(M::Name, ServiceProblem)| {
-            let mut scope = M::scope_of(*name, self, sources.inputs.service);
+            let mut scope = M::scope_of(*name, self);
             // A load balancer is worth more than its tags.
             scope.load_balancer &= *name != M::Name::ADDITIONAL_RESOURCE_TAGS;
             // Elsewhere, pods decide which nodes serve.
             scope.nodes = nodes.contains(name) && sources.rules.mode == BackendMode::Cluster;
             if scope.nodes {
-                scope.settings.extend(sources.inputs.service.ports.iter().map(|port| port.port));
+                scope.settings.extend(&self.places);
             }
             scope.groups = *name == M::Name::VGROUP_PORT || M::FIXES_GROUPS.contains(name);
             ScopedProblem { problem: problem.clone(), scope }
@@ -226,7 +228,7 @@ pub(crate) fn source_ranges<M: ProductModel>(
     let (right, wrong): (Vec<_>, Vec<_>) = parsed.partition(|(_, parsed)| parsed.is_ok());
     for (range, _) in &wrong {
         let problem = ServiceProblem::invalid(SOURCE_RANGES, *range, "must be a block such as 10.0.0.0/8");
-        desired.problems.listeners(service.ports.iter().map(|port| port.port), problem);
+        desired.problems.listeners(desired.places.clone(), problem);
     }
     wrong.is_empty().then(|| right.into_iter().filter_map(|(_, block)| Some(block.ok()?.trunc())).collect())
 }

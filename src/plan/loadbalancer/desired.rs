@@ -14,7 +14,7 @@ use super::management::ManagementLevel;
 use super::model::{Backend, BackendKey, BackendKind, DesiredBackends, DesiredGroup, GroupRef, NodeBackends};
 use super::operation::{ListenerFields, OperationModel};
 use super::ownership::{LoadBalancerKind, Owner};
-use super::problem::{ProblemScope, ScopedProblems, ServiceProblem};
+use super::problem::{ListenerPlace, ProblemScope, ScopedProblems, ServiceProblem};
 use super::settings::ServiceSettings;
 use super::steps::{Plan, Target};
 use super::unready::UnreadyNodes;
@@ -63,8 +63,13 @@ pub trait ProductModel: CloudModel<ListenerKey: Into<Target>> {
         Ok(())
     }
 
+    /// Where the listener of a port of the Service is; `None` if its protocol has none.
+    fn place(_sources: &Sources<'_, Self::Name>, _port: &ServicePort) -> Option<ListenerPlace> {
+        None
+    }
+
     /// What stays as it is while an annotation makes no sense, server groups apart.
-    fn scope_of(_name: Self::Name, _desired: &Desired<Self>, _service: &ServiceView) -> ProblemScope {
+    fn scope_of(_name: Self::Name, _desired: &Desired<Self>) -> ProblemScope {
         ProblemScope::default()
     }
 
@@ -116,6 +121,8 @@ pub struct Desired<M: ProductModel> {
     pub vanished: Vec<Owner>,
     /// The instance.
     pub instance: M::Instance,
+    /// Where listeners of all its ports are.
+    pub places: BTreeSet<ListenerPlace>,
     /// Listeners.
     pub listeners: BTreeMap<M::ListenerKey, DesiredListener<M>>,
     /// Who may reach them, where the Service says so.
@@ -144,6 +151,8 @@ pub struct Desired<M: ProductModel> {
     pub outside: BTreeSet<IpAddr>,
     /// `status.loadBalancer.ingress` of the Service as it is.
     pub ingress: Vec<Ingress>,
+    /// The load balancer that the label of the Service names: it has been used. Empty without the label.
+    pub label: String,
     /// What was applied before, as far as it must be [remembered](super::applied).
     pub applied: Applied,
     /// What of that is asked for, or not managed now.

@@ -81,8 +81,11 @@ pub(crate) fn diff<M: DiffModel>(desired: &Desired<M>, observed: &Observed<M>) -
     let follow =
         |problems, serves| Plan { problems, is_unusable: true, ..group_diff::follow(desired, observed, serves) };
     if plan.is_unusable {
-        // Groups that are no part of a load balancer go on: what sends traffic to them now still does.
-        return if M::HAS_OWN_GROUPS { plan } else { follow(plan.problems, false) };
+        // What sends traffic to groups now still does. Those that are part of a load balancer count if the Service has used it.
+        let tagged = observed.tagged();
+        let is_used =
+            tagged.is_some_and(|it| desired.label == it.id || desired.owner.owns_load_balancer(it.name, it.tags));
+        return if M::HAS_OWN_GROUPS && !is_used { plan } else { follow(plan.problems, false) };
     }
     if let Some(problem) = instance_diff::forbidden(desired, instance.is_some_and(M::is_public)) {
         plan.problems.push(problem);

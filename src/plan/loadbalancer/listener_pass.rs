@@ -13,7 +13,7 @@ use super::groups::{GroupReferences, GroupsInPlan};
 use super::listener_diff::{self, ListenerChanges, regroup};
 use super::model::GroupRef;
 use super::operation::{ListenerFields, Operation};
-use super::problem::ServiceProblem;
+use super::problem::{ListenerPlace, ServiceProblem};
 use super::steps::{Plan, Target};
 
 /// An attribute, as annotations know it, that a request lacks; and why it is needed.
@@ -24,11 +24,17 @@ pub(crate) trait ListenerModel: ProductModel {
     /// Whether a listener whose wanted server group cannot be used changes in other ways.
     const CHANGES_WITHOUT_GROUP: bool;
 
-    /// Whether two listeners cannot be on one load balancer.
-    fn collide(one: Self::ListenerKey, other: Self::ListenerKey) -> bool;
-
     /// The ports that a listener takes.
     fn ports(key: Self::ListenerKey) -> RangeInclusive<u16>;
+
+    /// Whether it is one of UDP.
+    fn is_udp(key: Self::ListenerKey) -> bool;
+
+    /// Whether two listeners cannot be on one load balancer: they share a port, and both or neither of them are UDP.
+    fn collide(one: Self::ListenerKey, other: Self::ListenerKey) -> bool {
+        let (first, second) = (Self::ports(one), Self::ports(other));
+        first.start() <= second.end() && second.start() <= first.end() && Self::is_udp(one) == Self::is_udp(other)
+    }
 
     /// Attributes for a request that makes a listener.
     fn made_with(wanted: &DesiredListener<Self>) -> ListenerFields<Self>;
@@ -43,10 +49,11 @@ pub(crate) trait ListenerModel: ProductModel {
     /// The attributes that a request lacks.
     fn lacking(key: Self::ListenerKey, sent: &ListenerFields<Self>) -> Vec<Lacking<Self>>;
 
-    /// How additional certificates are brought about, each step with what it finds.
+    /// How additional certificates are brought about, each step with what it finds. The listener has these `fields` until then.
     fn certificates(
         key: Self::ListenerKey,
         wanted: &DesiredListener<Self>,
+        fields: &ListenerFields<Self>,
         found: &Self::HeldCertificates,
     ) -> Vec<(Self::Own, String)>;
 
@@ -171,8 +178,14 @@ impl<M: ListenerModel> Pass<'_, M> {
         }
     }
 
+    /// Whether a listener that is not wanted may be that of a port about which there is a problem. Of a range of ports, nothing
+    /// says to which port of the Service it belongs.
     fn is_withheld(&self, key: M::ListenerKey) -> bool {
-        M::ports(key).any(|port| self.desired.problems.withhold_listener(port))
+        let ports = M::ports(key);
+        let is_range = ports.start() != ports.end();
+        let is_there =
+            |place: &ListenerPlace| place.is_udp == M::is_udp(key) && (is_range || ports.contains(&place.port));
+        self.desired.problems.withhold_listener(is_there)
     }
 
     /// Decides, and says what prevents it.
@@ -202,9 +215,10 @@ impl<M: ListenerModel> Pass<'_, M> {
         let is_homeless = needs_group && !self.places.contains_key(&wanted.group.to_string());
         let is_open = is_new && self.protection == Protection::Missing && self.desired.access.is_some();
         let problems = &self.desired.problems;
+        let place = ListenerPlace { port: wanted.port, is_udp: M::is_udp(key) };
         let is_withheld = match is_new {
-            true => problems.withhold_new_listener(wanted.port),
-            false => problems.withhold_listener(wanted.port),
+            true => problems.withhold_new_listener(place),
+            false => problems.withhold_listener(|withheld| *withheld == place),
         };
         if lacks || is_homeless || is_open || is_withheld {
             return ListenerAction::Blocked;
@@ -252,7 +266,7 @@ impl<M: ListenerModel> Pass<'_, M> {
 
     fn set_certificates(&mut self, key: M::ListenerKey, wanted: &DesiredListener<M>, found: &ObservedListener<M>) {
         let Some(certificates) = &found.certificates else { return };
-        for (operation, now) in M::certificates(key, wanted, certificates) {
+        for (operation, now) in M::certificates(key, wanted, &found.fields, certificates) {
             let reason = format!("{}: {now} now", wanted.source);
             self.plan.step(Operation::Own(operation), M::certificates_target(key), [key.into()], reason);
         }
@@ -321,7 +335,8 @@ impl<M: ListenerModel> Pass<'_, M> {
         let (description, fields) = (wanted.description.clone(), M::made_with(wanted));
         let operation = Operation::CreateListener { listener: key, description, group, fields };
         self.plan.step(operation, key.into(), needs, &wanted.source);
-        for (operation, _) in M::certificates(key, wanted, &M::HeldCertificates::default()) {
+        for (operation, _) in M::certificates(key, wanted, &ListenerFields::<M>::new(), &M::HeldCertificates::default())
+        {
             self.plan.step(Operation::Own(operation), M::certificates_target(key), [key.into()], &wanted.source);
         }
         if M::NEW_ARE_STOPPED {

@@ -112,15 +112,24 @@ pub fn quoted(values: &[&str]) -> String {
     values.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", ")
 }
 
+/// Where a listener is: UDP shares the number of a port with another protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ListenerPlace {
+    /// The number of the Service's port.
+    pub port: u16,
+    /// Whether it is UDP.
+    pub is_udp: bool,
+}
+
 /// What a problem is about. That stays in the cloud as it is, and everything else goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProblemScope {
     /// Whether it is about the load balancer itself: none is made, and no attribute is changed.
     pub load_balancer: bool,
-    /// Ports whose listeners it is about: none is made, changed or deleted.
-    pub listeners: BTreeSet<u16>,
-    /// Ports of whose listeners it is about one setting: none is made without it, and those that are there keep theirs.
-    pub settings: BTreeSet<u16>,
+    /// The listeners that it is about: none is made, changed or deleted.
+    pub listeners: BTreeSet<ListenerPlace>,
+    /// Listeners of which it is about one setting: none is made without it, and those that are there keep theirs.
+    pub settings: BTreeSet<ListenerPlace>,
     /// Whether it is about which nodes are in server groups: those that are there stay.
     pub nodes: bool,
     /// Whether it is about which backends are in server groups: none is added or removed.
@@ -152,14 +161,14 @@ impl ScopedProblems {
         self.add(problem, ProblemScope { load_balancer: true, ..ProblemScope::default() });
     }
 
-    /// Adds a problem about the listeners on these ports.
-    pub fn listeners(&mut self, ports: impl IntoIterator<Item = u16>, problem: ServiceProblem) {
-        self.add(problem, ProblemScope { listeners: ports.into_iter().collect(), ..ProblemScope::default() });
+    /// Adds a problem about these listeners.
+    pub fn listeners(&mut self, places: impl IntoIterator<Item = ListenerPlace>, problem: ServiceProblem) {
+        self.add(problem, ProblemScope { listeners: places.into_iter().collect(), ..ProblemScope::default() });
     }
 
-    /// Adds a problem about one setting of the listeners on these ports.
-    pub fn settings(&mut self, ports: impl IntoIterator<Item = u16>, problem: ServiceProblem) {
-        self.add(problem, ProblemScope { settings: ports.into_iter().collect(), ..ProblemScope::default() });
+    /// Adds a problem about one setting of these listeners.
+    pub fn settings(&mut self, places: impl IntoIterator<Item = ListenerPlace>, problem: ServiceProblem) {
+        self.add(problem, ProblemScope { settings: places.into_iter().collect(), ..ProblemScope::default() });
     }
 
     /// Adds a problem about what is left out without it.
@@ -181,14 +190,16 @@ impl ScopedProblems {
         self.0.iter().any(|problem| problem.scope.load_balancer)
     }
 
-    /// Whether listeners on a port stay as they are.
-    pub fn withhold_listener(&self, port: u16) -> bool {
-        self.0.iter().any(|problem| problem.scope.listeners.contains(&port))
+    /// Whether a listener stays as it is at one of the places that `is_there` says.
+    pub fn withhold_listener(&self, mut is_there: impl FnMut(&ListenerPlace) -> bool) -> bool {
+        self.0.iter().any(|problem| problem.scope.listeners.iter().any(&mut is_there))
     }
 
-    /// Whether no listener is made on a port.
-    pub fn withhold_new_listener(&self, port: u16) -> bool {
-        self.withhold_listener(port) || self.0.iter().any(|problem| problem.scope.settings.contains(&port))
+    /// Whether no listener is made at a place.
+    pub fn withhold_new_listener(&self, place: ListenerPlace) -> bool {
+        self.0
+            .iter()
+            .any(|ScopedProblem { scope, .. }| scope.listeners.contains(&place) || scope.settings.contains(&place))
     }
 
     /// Whether it is not known which nodes are to be backends.

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use self::listeners::PortReader;
 use super::annotations::{Annotations, Field, INSTANCE, Name};
 use super::desired::{Desired, DesiredAccess, DesiredInstance, NlbExtra, NlbModel};
-use super::model::InstanceFields;
+use super::model::{InstanceFields, ListenerKey};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::Plan;
 use super::teardown;
@@ -20,7 +20,7 @@ use crate::plan::loadbalancer::backends::AddressFamily;
 use crate::plan::loadbalancer::desired::{ProductModel, Removal, Sources};
 use crate::plan::loadbalancer::origins::{self, NOT_CHOSEN_YET, configured};
 use crate::plan::loadbalancer::ownership::{LABEL_SECURITY_GROUP, LoadBalancerKind};
-use crate::plan::loadbalancer::problem::{ProblemScope, ScopedProblems, ServiceProblem};
+use crate::plan::loadbalancer::problem::{ListenerPlace, ProblemScope, ScopedProblems, ServiceProblem};
 use crate::plan::loadbalancer::settings::ServiceSettings;
 use crate::plan::loadbalancer::{applied, diff};
 use crate::plan::setting::Otherwise;
@@ -68,16 +68,21 @@ impl ProductModel for NlbModel {
         PortReader { sources }.add(desired, source, port)
     }
 
+    fn place(sources: &Sources<'_, Name>, port: &ServicePort) -> Option<ListenerPlace> {
+        let protocol = PortReader { sources }.protocol("", port).ok()?;
+        Some(ListenerKey::port(port.port, protocol).place(port.port))
+    }
+
     /// An attribute of a listener or of a server group stays because nothing is stated of it; no new listener is made without
     /// what it should have.
-    fn scope_of(name: Name, desired: &Desired, service: &ServiceView) -> ProblemScope {
-        let listeners: BTreeSet<u16> = match (name, name.entry().applies) {
+    fn scope_of(name: Name, desired: &Desired) -> ProblemScope {
+        let listeners: BTreeSet<ListenerPlace> = match (name, name.entry().applies) {
             (_, Applies::Field(Field::Listener(field))) => {
                 let able = desired.listeners.iter().filter(|(key, _)| field.protocols().contains(&key.protocol));
-                able.map(|(_, listener)| listener.port).collect()
+                able.map(|(key, listener)| key.place(listener.port)).collect()
             }
             (Name::VgroupPort | Name::BackendIpVersion, _) | (_, Applies::Listeners | Applies::Field(_)) => {
-                service.ports.iter().map(|port| port.port).collect()
+                desired.places.clone()
             }
             _ => BTreeSet::new(),
         };

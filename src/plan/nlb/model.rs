@@ -9,6 +9,7 @@ use litemap::LiteMap;
 use crate::plan::loadbalancer::api_fields;
 use crate::plan::loadbalancer::model::ListenerRef;
 use crate::plan::loadbalancer::operation::on_off;
+use crate::plan::loadbalancer::problem::ListenerPlace;
 use crate::plan::loadbalancer::steps::Target;
 
 /// Most security groups of a load balancer.
@@ -63,6 +64,11 @@ impl ListenerKey {
     /// A listener on one port.
     pub const fn port(port: u16, protocol: Protocol) -> Self {
         Self { first: port, last: port, protocol }
+    }
+
+    /// Where it is, as the listener of this port of the Service.
+    pub fn place(self, port: u16) -> ListenerPlace {
+        ListenerPlace { port, is_udp: self.protocol == Protocol::Udp }
     }
 
     /// Whether it takes a range of ports.

@@ -5,8 +5,8 @@ use std::fmt::{self, Display};
 
 use super::desired::NlbModel;
 use super::model::{
-    CreateGroup, CreateInstance, CreateSecurityGroup, GroupFields, InstanceField, InstanceFields, ListenerField,
-    ListenerKey, SecurityRules, ZoneMapping,
+    CreateGroup, CreateInstance, CreateSecurityGroup, GroupField, GroupFields, InstanceField, InstanceFields,
+    ListenerField, ListenerKey, SecurityRules, ZoneMapping,
 };
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::model::GroupRef;
@@ -168,8 +168,12 @@ impl OwnOperation for Own {
     fn halves(&self) -> Option<[(Self, String); 2]> {
         match self {
             Self::CreateGroup(wanted) => {
-                let (fixed, rest): (GroupFields, GroupFields) =
-                    wanted.fields.clone().into_iter().partition(|(field, _)| field.is_fixed());
+                // Where backends have no port, the cloud makes no group without the one that is checked.
+                let is_any_port = wanted.fields.is(GroupField::AnyPort, "true");
+                let is_needed =
+                    |field| is_any_port && matches!(field, GroupField::HealthCheck | GroupField::HealthCheckPort);
+                let is_kept = |(field, _): &(GroupField, String)| field.is_fixed() || is_needed(*field);
+                let (fixed, rest): (GroupFields, GroupFields) = wanted.fields.clone().into_iter().partition(is_kept);
                 let group = GroupRef::Named(wanted.name.clone());
                 let (settings, why) = (Self::SetGroup { group, fields: rest }, "left out when it was made".to_owned());
                 let bare = CreateGroup { fields: fixed, ..(**wanted).clone() };

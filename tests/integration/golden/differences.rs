@@ -170,7 +170,7 @@ controller gives them, with these differences:
   that has no effect is reported once.
 - An event reports an invalid value. What the value is about stays unchanged, or is not created; the controller reconciles the rest.
 - A load balancer that was deleted outside of the cluster is created again, with another DNS name. A listener that was changed there
-  is repaired. Without its annotation, the port of health checks is again that of the backends.
+  is repaired.
 - Pods outside of the VPC are left out, and an event reports them; the other backends of their group are added. Without another
   one, the group keeps those that it has. The blocks of the VPC are read again each minute.
 - No listener is created before the load balancer has joined the security groups that the Service asks for.

@@ -42,6 +42,7 @@ pub(super) fn desire(sources: &Sources<'_, Name>, problems: &mut ScopedProblems)
         inherited: is_inherited(sources.inputs.service),
         hostname: annotations.text(Name::Hostname),
         eip: annotations.get(Name::ExternalIpType).is_some(),
+        keeps_address: [Name::Hostname, Name::ExternalIpType].into_iter().any(|name| annotations.is_wrong(name)),
         near_nodes: settings.place_near_nodes && instance.is_vswitch_open(),
     };
     (instance, extra)

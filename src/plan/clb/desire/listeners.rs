@@ -1,10 +1,10 @@
 //! Ports of a Service: a listener, its server group, and the group's backends for each.
 
 use super::source_ranges;
-use crate::plan::clb::annotations::{self, Annotations, Name};
+use crate::plan::clb::annotations::{self, Name};
 use crate::plan::clb::desired::{ClbModel, Desired, DesiredListener};
 use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
-use crate::plan::inputs::{DEFAULT_AFFINITY, ServicePort, ServiceView};
+use crate::plan::inputs::{DEFAULT_AFFINITY, ServicePort};
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::applied;
 use crate::plan::loadbalancer::backends::BackendMode;
@@ -36,8 +36,7 @@ impl PortReader<'_> {
 
     /// Adds a port.
     pub(super) fn add(&self, desired: &mut Desired, source: String, port: &ServicePort) -> Result<(), ServiceProblem> {
-        let protocol = protocol(self.sources.annotations, &source, port, self.sources.inputs.service)?;
-        let key = ListenerKey { port: port.port, protocol };
+        let key = key(self.sources, &source, port)?;
         let mark = self.mark(desired, port);
         let named = desired.named_group(self.sources, &source, port)?;
         let group = named.unwrap_or_else(|| GroupRef::Named(mark.clone()));
@@ -146,7 +145,7 @@ impl PortReader<'_> {
         for (_, listener) in desired.listeners.iter_mut().filter(|(key, _)| wrong.contains(key)) {
             listener.fields.remove(&ListenerField::Scheduler);
         }
-        desired.problems.settings(wrong.into_iter().map(|key| key.port), problem);
+        desired.problems.settings(wrong.into_iter().map(ListenerKey::place), problem);
     }
 
     /// `spec.sessionAffinity`, where it cannot be kept as it stands.
@@ -154,8 +153,7 @@ impl PortReader<'_> {
         const FIELD: &str = "spec.sessionAffinity";
         let mut warn = |problem| desired.warnings.push(problem);
         let service = self.sources.inputs.service;
-        let protocols =
-            || service.ports.iter().filter_map(|port| protocol(self.sources.annotations, "", port, service).ok());
+        let protocols = || service.ports.iter().filter_map(|port| Some(key(self.sources, "", port).ok()?.protocol));
         if protocols().any(|protocol| protocol != Protocol::Tcp) {
             let key = self.sources.annotations.key(Name::StickySession);
             warn(ServiceProblem::ignored(FIELD, "ClientIP", format!("listeners other than TCP have none; see {key}")));
@@ -171,14 +169,13 @@ impl PortReader<'_> {
     }
 }
 
-/// The protocol of a port's listener. An entry of `protocol-port` speaks of a number only; where a Service has both a TCP
-/// and a UDP port of that number, it counts for the one that it fits.
-fn protocol(
-    annotations: &Annotations,
+/// Where a port's listener is. An entry of `protocol-port` speaks of a number only; where a Service has both a TCP and a UDP
+/// port of that number, it counts for the one that it fits.
+pub(super) fn key(
+    sources: &Sources<'_, Name>,
     source: &str,
     port: &ServicePort,
-    service: &ServiceView,
-) -> Result<Protocol, ServiceProblem> {
+) -> Result<ListenerKey, ServiceProblem> {
     let own = match port.protocol.as_str() {
         "TCP" | "" => Protocol::Tcp,
         "UDP" => Protocol::Udp,
@@ -186,9 +183,10 @@ fn protocol(
             return Err(ServiceProblem::unsupported_protocol(source, other));
         }
     };
-    let shared = service.ports.iter().filter(|other| other.port == port.port).count() > 1;
-    let stated = annotations::stated_protocol(annotations, port.port);
-    Ok(stated.filter(|stated| !shared || (*stated == Protocol::Udp) == (own == Protocol::Udp)).unwrap_or(own))
+    let shared = sources.inputs.service.ports.iter().filter(|other| other.port == port.port).count() > 1;
+    let stated = annotations::stated_protocol(sources.annotations, port.port);
+    let stated = stated.filter(|stated| !shared || (*stated == Protocol::Udp) == (own == Protocol::Udp));
+    Ok(ListenerKey { port: port.port, protocol: stated.unwrap_or(own) })
 }
 
 /// What a new listener has where no annotation speaks.

@@ -50,10 +50,8 @@ fn add_ranges(desired: &mut Desired, service: &ServiceView, annotations: &Annota
         _ => String::new(),
     };
     if !refusal.is_empty() {
-        desired.problems.listeners(
-            service.ports.iter().map(|port| port.port),
-            ServiceProblem::invalid(SOURCE_RANGES, &given, refusal),
-        );
+        let problem = ServiceProblem::invalid(SOURCE_RANGES, &given, refusal);
+        desired.problems.listeners(desired.places.clone(), problem);
         return;
     }
     if !others.is_empty() {

@@ -21,12 +21,12 @@ impl ListenerModel for ClbModel {
     const CHANGES_WITHOUT_GROUP: bool = false;
 
     /// TCP, HTTP and HTTPS cannot share a port, UDP can with them.
-    fn collide(one: ListenerKey, other: ListenerKey) -> bool {
-        one.port == other.port && (one.protocol == Protocol::Udp) == (other.protocol == Protocol::Udp)
-    }
-
     fn ports(key: ListenerKey) -> RangeInclusive<u16> {
         key.port..=key.port
+    }
+
+    fn is_udp(key: ListenerKey) -> bool {
+        key.protocol == Protocol::Udp
     }
 
     fn made_with(wanted: &DesiredListener) -> ListenerFields {
@@ -45,6 +45,7 @@ impl ListenerModel for ClbModel {
     fn certificates(
         listener: ListenerKey,
         wanted: &DesiredListener,
+        _: &ListenerFields,
         found: &BTreeMap<String, ObservedDomainExtension>,
     ) -> Vec<(Own, String)> {
         let Some(wanted) = &wanted.certificates else { return Vec::new() };

@@ -36,6 +36,11 @@ fn a_shared_weight_leaves_nobody_out_unless_it_is_nothing() {
     let mut local = shared(nodes, "2");
     local.service.local_traffic = true;
     assert_eq!(weights(&local), [1, 1]);
+    let mut virtual_node = local.clone();
+    virtual_node.nodes[1] = edited(&virtual_node.nodes[1], |it| {
+        it.labels.insert("type".into(), "virtual-kubelet".into());
+    });
+    assert_eq!(weights(&virtual_node), [1, 1], "a pod on a virtual node, too");
     let mut idle = shared(nodes, "0");
     idle.service.local_traffic = true;
     assert_eq!(weights(&idle), [0, 0]);

@@ -13,7 +13,7 @@ use crate::plan::loadbalancer::diff::diff;
 use crate::plan::loadbalancer::goal::Goal;
 use crate::plan::loadbalancer::handling::Handling;
 use crate::plan::loadbalancer::model::{BackendKind, ObservedGroup};
-use crate::plan::loadbalancer::ownership::{FINALIZER, LoadBalancerKind, Owner};
+use crate::plan::loadbalancer::ownership::{FINALIZER, LABEL_LB_ID, LoadBalancerKind, Owner};
 
 /// Weights of the only group, in order of its backends.
 fn weights(desired: &Desired) -> Vec<u8> {
@@ -428,6 +428,26 @@ fn the_status_names_hostname_then_elastic_addresses_then_the_address() {
     assert_eq!(of(&[eip], &[]), [ingress("47.98.0.1")]);
     let hostname = Ingress { ip: String::new(), hostname: "a.example.com".to_owned() };
     assert_eq!(of(&[eip, ("hostname", "a.example.com")], &["1.1.1.1"]), [hostname]);
+}
+
+#[test]
+fn the_status_stays_while_it_is_not_known_what_is_to_be_published() {
+    let observed = World::new(&[]).served().observed;
+    let hostname = Ingress { ip: String::new(), hostname: "a.example.com".to_owned() };
+    for (wrong, published) in
+        [(("hostname", "A.example.com"), hostname), (("external-ip-type", "EIP"), ingress("1.1.1.1"))]
+    {
+        let of = |ingress: Vec<Ingress>, label: &str| {
+            let mut world = World::new(&[wrong]);
+            world.service.ingress = ingress;
+            world.service.labels.insert(LABEL_LB_ID.to_owned(), label.to_owned());
+            ClbModel::ingress(&world.desired_with_problems(), &observed, &[])
+        };
+        let id = &observed.instance.as_ref().unwrap().id;
+        assert_eq!(of(vec![published.clone()], id), [published.clone()], "{wrong:?}");
+        assert_eq!(of(vec![published], "lb-before"), [ingress("47.98.0.1")], "{wrong:?}: another load balancer serves");
+        assert_eq!(of(Vec::new(), ""), [ingress("47.98.0.1")], "{wrong:?}: nothing is published");
+    }
 }
 
 #[test]

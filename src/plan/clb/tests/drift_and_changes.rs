@@ -17,7 +17,7 @@ use crate::plan::loadbalancer::diff::diff;
 use crate::plan::loadbalancer::handling::Departure;
 use crate::plan::loadbalancer::model::ObservedGroup;
 use crate::plan::loadbalancer::ownership::{
-    CLUSTER_TAG, LoadBalancerKind, MARK_TAG, Owner, REUSE_TAG, UNPROTECTED_TAG,
+    CLUSTER_TAG, LABEL_LB_ID, LoadBalancerKind, MARK_TAG, Owner, REUSE_TAG, UNPROTECTED_TAG,
 };
 
 fn ingress(ip: &str) -> Ingress {
@@ -234,6 +234,18 @@ fn a_service_with_an_address_does_not_move_to_another_load_balancer() {
     assert_eq!(reuse(vec![hostname], &[]), 0);
     assert_eq!(reuse(vec![ingress("1.2.3.4")], &[]), 1);
     assert_eq!(reuse(vec![ingress("1.2.3.4")], &[("external-ip-type", "eip")]), 0);
+}
+
+#[test]
+fn a_service_stays_on_the_load_balancer_that_its_label_names_whatever_address_it_publishes() {
+    for (label, problems) in [("lb-user", 0), ("lb-another", 1)] {
+        let mut world = World::new(&[("id", "lb-user")]);
+        // An elastic address, which the annotation no longer asks for.
+        world.service.ingress = vec![ingress("1.2.3.4")];
+        world.service.labels.insert(LABEL_LB_ID.to_owned(), label.to_owned());
+        let plan = diff(&world.desired(), &Cloud::of_user().observed);
+        assert_eq!((plan.problems.len(), plan.is_unusable), (problems, problems > 0), "{label}: {plan}");
+    }
 }
 
 /// Whoever asks for a plan without an instance has proven that there is none.

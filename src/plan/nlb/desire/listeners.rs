@@ -76,7 +76,7 @@ impl PortReader<'_> {
 
     /// The protocol of a port's listener. Of two ports with one number, the annotation is about the one that is UDP or not,
     /// as it says.
-    fn protocol(&self, source: &str, port: &ServicePort) -> Result<Protocol, ServiceProblem> {
+    pub(super) fn protocol(&self, source: &str, port: &ServicePort) -> Result<Protocol, ServiceProblem> {
         let own = Protocol::parse(&port.protocol);
         let own = own.ok_or_else(|| ServiceProblem::unsupported_protocol(source, &port.protocol))?;
         let is_shared = self.sources.inputs.service.ports.iter().filter(|other| other.port == port.port).count() > 1;
@@ -133,8 +133,11 @@ impl PortReader<'_> {
             AddressFamily::Both => set(&mut kept, GroupField::IpAffinity, "Affinity"),
         }
         if let (true, TargetPort::Number(number)) = (key.is_range(), &port.target_port) {
-            // Backends have no port of their own there, and it follows the pods.
-            kept.entry(GroupField::HealthCheckPort).or_insert_with(|| number.to_string());
+            // Backends have no port of their own there, which 0 stands for, and it follows the pods.
+            let is_stated = kept.get(&GroupField::HealthCheckPort).is_some_and(|port| port != "0");
+            if !is_stated {
+                set(&mut kept, GroupField::HealthCheckPort, &number.to_string());
+            }
         }
         let mut fields = kept.clone();
         if key.is_range() {
@@ -185,7 +188,7 @@ impl PortReader<'_> {
         for (name, field, rule) in wrong {
             fields.remove(&field);
             let problem = self.sources.annotations.invalid(name, format!("{rule} on listener {key}"));
-            desired.problems.listeners([port.port], problem);
+            desired.problems.settings([key.place(port.port)], problem);
         }
         if key.protocol == Protocol::TcpSsl {
             fields.insert(GroupField::PreserveClientIp, "false".to_owned());

@@ -37,6 +37,5 @@ fn add_ranges(desired: &mut Desired, service: &ServiceView, annotations: &Annota
     } else {
         restrict(desired, annotations.is(Name::IpVersion, DUAL_STACK))
     };
-    let ports = service.ports.iter().map(|port| port.port);
-    restricted.map_err(|problem| desired.problems.listeners(ports, problem)).ok()
+    restricted.map_err(|problem| desired.problems.listeners(desired.places.clone(), problem)).ok()
 }

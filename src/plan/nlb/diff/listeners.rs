@@ -21,14 +21,12 @@ const CERTIFICATES: usize = 15;
 impl ListenerModel for NlbModel {
     const CHANGES_WITHOUT_GROUP: bool = true;
 
-    /// They share a port, and both or neither of them are UDP.
-    fn collide(one: ListenerKey, other: ListenerKey) -> bool {
-        let overlaps = one.first <= other.last && other.first <= one.last;
-        overlaps && (one.protocol == Protocol::Udp) == (other.protocol == Protocol::Udp)
-    }
-
     fn ports(key: ListenerKey) -> RangeInclusive<u16> {
         key.first..=key.last
+    }
+
+    fn is_udp(key: ListenerKey) -> bool {
+        key.protocol == Protocol::Udp
     }
 
     fn made_with(wanted: &DesiredListener) -> ListenerFields {
@@ -59,11 +57,16 @@ impl ListenerModel for NlbModel {
     }
 
     /// Adds certificates, then removes others.
-    fn certificates(listener: ListenerKey, wanted: &DesiredListener, found: &BTreeSet<String>) -> Vec<(Own, String)> {
+    fn certificates(
+        listener: ListenerKey,
+        wanted: &DesiredListener,
+        fields: &ListenerFields,
+        found: &BTreeSet<String>,
+    ) -> Vec<(Own, String)> {
         let Some(ids) = &wanted.certificates else { return Vec::new() };
-        // The default certificate is in no list.
-        let default = wanted.fields.get(&ListenerField::Certificate);
-        let add: Vec<&String> = ids.difference(found).filter(|id| Some(*id) != default).collect();
+        // The default certificate is in no list. The cloud does not add the former one before another has taken its place.
+        let defaults = [&wanted.fields, fields].map(|fields| fields.get(&ListenerField::Certificate));
+        let add: Vec<&String> = ids.difference(found).filter(|id| !defaults.contains(&Some(*id))).collect();
         let remove: Vec<&String> = found.difference(ids).collect();
         let set = |batch: &[&String]| batch.iter().map(|id| (*id).clone()).collect();
         let adds = add.chunks(CERTIFICATES).map(|ids| Own::AddCertificates { listener, ids: set(ids) });

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{Cloud, bring, desired, lines, served, world};
 use crate::plan::clb::tests::problem_scopes::{fields, released};
 use crate::plan::clb::tests::{ENI, World, port};
+use crate::plan::inputs::TargetPort;
 use crate::plan::loadbalancer::annotations::{AnnotationName, parse};
 use crate::plan::loadbalancer::diff::diff;
 use crate::plan::nlb::annotations::Name;
@@ -116,5 +117,66 @@ fn the_ipv6_side_of_a_load_balancer_stays_shut_whatever_the_annotation_says_late
             new.parts.security_groups = None;
             assert!(desired(&only(ranges, later)).needs(&new).security_groups, "{ranges:?}, {later:?}");
         }
+    }
+}
+
+/// Values that are right by themselves and do not fit the ports.
+const UNFIT: [(&str, &str); 4] = [
+    ("health-check-interval", "60"),
+    ("scheduler", "qch"),
+    ("health-check-type", "udp"),
+    ("health-check-interval", "400"),
+];
+
+#[test]
+fn a_setting_of_the_server_group_that_does_not_fit_keeps_no_other_change_of_the_listener_from_being_made() {
+    for (key, value) in UNFIT {
+        let tls = |certificate: &str, more: &[(&str, &str)]| {
+            world(&[&[("protocol-port", "tcpssl:80"), ("cert-id", certificate)], more].concat())
+        };
+        let mut cloud = served(&tls("cert-1", &[]));
+        let plan = bring(&released(tls("cert-2", &[(key, value)])), &mut cloud);
+        let told = lines(&plan).join(" ");
+        assert!(told.contains("cert-1 -> cert-2") && told.contains("create group"), "{key}: {plan}");
+        let is_told = fields(&plan.problems) == [key] || plan.warnings.iter().any(|it| it.field.ends_with(key));
+        assert!(is_told, "{key}: {plan}");
+    }
+}
+
+#[test]
+fn a_port_that_cannot_be_served_stops_no_port_with_the_same_number_and_another_protocol() {
+    let plan = |annotations: &[(&str, &str)], other: &str| {
+        let ports = [port(80, "TCP", 8080, 30080), port(80, other, 8081, 30081)];
+        diff(&desired(&world(annotations).ports(&ports)), &Cloud::default().observed)
+    };
+    let created = |plan: &super::Plan| {
+        let lines = lines(plan);
+        ["80/TCP", "80/UDP"].map(|it| lines.iter().any(|line| line.contains("create listener") && line.contains(it)))
+    };
+    for (annotations, other, expected, fields_told) in [
+        (&[][..], "SCTP", [true, false], &["spec.ports[1].protocol"][..]),
+        (&[("scheduler", "qch")], "UDP", [false, true], &["scheduler"]),
+        (&[("protocol-port", "tcpssl:80")], "UDP", [false, true], &["cert-id"]),
+    ] {
+        let plan = plan(annotations, other);
+        assert_eq!((created(&plan), &fields(&plan.problems)[..]), (expected, fields_told), "{annotations:?}: {plan}");
+    }
+}
+
+#[test]
+fn a_mistake_about_a_range_of_ports_keeps_its_listener_and_its_server_group() {
+    let range = |range: &str| world(&[ENI, ("listener-port-range", range)]);
+    for sound in ["1000-2000:80", "80-400:80"] {
+        let cloud = served(&range(sound));
+        let mut by_name = range(sound);
+        by_name.service.ports[0].target_port = TargetPort::Name("web".to_owned());
+        let by_node = world(&[("listener-port-range", sound)]);
+        for wrong in [range("1000-2000:80,3000:90"), range("2000-1000:80"), by_name, by_node] {
+            let plan = diff(&desired(&wrong), &cloud.observed);
+            assert!(!plan.problems.is_empty(), "{sound}: {plan}");
+            assert!(!lines(&plan).iter().any(|line| line.contains("delete")), "{sound}: {plan}");
+        }
+        let plan = diff(&desired(&world(&[ENI])), &cloud.observed);
+        assert!(lines(&plan).iter().any(|line| line.contains("delete listener")), "no longer wanted: {plan}");
     }
 }
