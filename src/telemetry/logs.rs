@@ -3,22 +3,25 @@
 //! Each line carries the spans that it is in: those of a reconcile (controller, object, id) and of a cloud call (action,
 //! request id). Text has their names before the message and their fields after its own; JSON has them in `spans`.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::os::linux::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use tracing::{Level, Metadata};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::{Layered, SubscriberExt};
+use tracing_subscriber::layer::{Context, Layered, SubscriberExt};
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
 use crate::config::checked::{Log, LogFormat};
 
-/// The filter is a layer of its own: a reloaded layer cannot carry a filter of its own.
 type Filter = reload::Layer<Targets, Registry>;
 type Filtered = Layered<Filter, Registry>;
 type OutputLayer = Box<dyn Layer<Filtered> + Send + Sync>;
@@ -26,7 +29,7 @@ type OutputLayer = Box<dyn Layer<Filtered> + Send + Sync>;
 /// Changes how logs are written.
 pub struct Logs {
     filter: Handle<Targets, Registry>,
-    output: Handle<OutputLayer, Filtered>,
+    is_json: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for Logs {
@@ -38,18 +41,75 @@ impl fmt::Debug for Logs {
 impl Logs {
     /// Starts logging. Call once, before anything logs.
     pub fn start(settings: &Log) -> Self {
-        let (filter_layer, filter) = reload::Layer::new(filter(settings));
-        let (output_layer, output) = reload::Layer::new(output(settings, leads_to_the_journal()));
+        let journal = leads_to_the_journal();
+        let (logs, subscriber) = Self::new(settings, journal, StandardError { journal });
         // A second subscriber in one process only happens in tests; the first one stays.
-        let _ = tracing_subscriber::registry().with(filter_layer).with(output_layer).try_init();
-        Self { filter, output }
+        let _ = subscriber.try_init();
+        logs
+    }
+
+    fn new<W>(settings: &Log, journal: bool, writer: W) -> (Self, impl Subscriber + Send + Sync + use<W>)
+    where
+        W: for<'a> MakeWriter<'a> + Clone + Send + Sync + 'static,
+    {
+        let (filter_layer, filter) = reload::Layer::new(filter(settings));
+        let is_json = Arc::new(AtomicBool::new(settings.format == LogFormat::Json));
+        let output = output(&is_json, journal, writer);
+        (Self { filter, is_json }, tracing_subscriber::registry().with(filter_layer).with(output))
     }
 
     /// Applies changed settings to everything that is logged from now on.
     pub fn change(&self, settings: &Log) {
-        // Fail only when the subscriber is gone, at exit.
+        // Fails only when the subscriber is gone, at exit.
         let _ = self.filter.reload(filter(settings));
-        let _ = self.output.reload(output(settings, leads_to_the_journal()));
+        self.is_json.store(settings.format == LogFormat::Json, Ordering::Relaxed);
+    }
+}
+
+thread_local! {
+    static WRITES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread formats a line of the log now: what goes wrong then could not be logged either.
+pub(super) fn is_writing() -> bool {
+    WRITES.get()
+}
+
+/// One format. It formats the fields of every span, so that the spans that are open when the format changes have them in the
+/// new one, too; and events while `is_json` says that the format is in use.
+struct Output<L> {
+    layer: L,
+    json: bool,
+    is_json: Arc<AtomicBool>,
+}
+
+impl<L> Output<L> {
+    fn write(&self, write: impl FnOnce(&L)) {
+        /// Takes back what this thread does, after a panic too.
+        struct Before(bool);
+        impl Drop for Before {
+            fn drop(&mut self) {
+                WRITES.set(self.0);
+            }
+        }
+        let _before = Before(WRITES.replace(true));
+        write(&self.layer);
+    }
+}
+
+impl<S: Subscriber, L: Layer<S>> Layer<S> for Output<L> {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        self.write(|layer| layer.on_new_span(attributes, id, context));
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        self.write(|layer| layer.on_record(id, values, context));
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        if self.json == self.is_json.load(Ordering::Relaxed) {
+            self.write(|layer| layer.on_event(event, context));
+        }
     }
 }
 
@@ -64,24 +124,18 @@ fn directives(stated: &str) -> String {
     if stated.contains("kube") { stated.to_owned() } else { format!("{stated},kube_client=off") }
 }
 
-fn output(settings: &Log, journal: bool) -> OutputLayer {
-    output_to(settings, journal, StandardError { journal })
-}
-
-fn output_to(
-    settings: &Log,
-    journal: bool,
-    writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
-) -> OutputLayer {
-    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
-    match settings.format {
-        LogFormat::Json => layer.json().flatten_event(true).with_current_span(false).boxed(),
-        LogFormat::Text => {
-            let layer = layer.with_ansi(is_in_colour()).with_target(false).compact();
-            // The journal adds the time and the level itself.
-            if journal { layer.without_time().with_level(false).boxed() } else { layer.boxed() }
-        }
-    }
+fn output<W>(is_json: &Arc<AtomicBool>, journal: bool, writer: W) -> OutputLayer
+where
+    W: for<'a> MakeWriter<'a> + Clone + Send + Sync + 'static,
+{
+    // A failed write would be told on standard error, which is what failed.
+    let layer = || tracing_subscriber::fmt::layer().with_writer(writer.clone()).log_internal_errors(false);
+    let json = layer().json().flatten_event(true).with_current_span(false);
+    let text = layer().with_ansi(is_in_colour()).with_target(false).compact();
+    // The journal adds the time and the level itself.
+    let text: OutputLayer = if journal { text.without_time().with_level(false).boxed() } else { text.boxed() };
+    let text = Output { layer: text, json: false, is_json: is_json.clone() };
+    text.and_then(Output { layer: json, json: true, is_json: is_json.clone() }).boxed()
 }
 
 /// Whether standard error is the journal's: children of a service inherit the variable, but not always the stream.
@@ -161,23 +215,30 @@ mod tests {
         assert!(directives("info,alicloud_ccm::alibaba=debug").parse::<Targets>().is_ok());
     }
 
-    /// What a line within a cloud call of a reconcile looks like.
-    fn line_in_spans(format: LogFormat) -> String {
+    fn settings(format: LogFormat) -> Log {
+        Log { level: "warn".to_owned(), format }
+    }
+
+    /// What is written meanwhile, from the first format on.
+    fn written(format: LogFormat, logging: impl FnOnce(&Logs)) -> String {
         let (sender, written) = std::sync::mpsc::channel::<Vec<u8>>();
-        let writer = move || Channel(sender.clone());
-        let settings = Log { level: "warn".to_owned(), format };
-        let (filter_layer, _handle) = reload::Layer::new(filter(&settings));
-        let layers = tracing_subscriber::registry().with(filter_layer).with(output_to(&settings, true, writer));
-        tracing::subscriber::with_default(layers, || {
+        let (logs, subscriber) = Logs::new(&settings(format), true, move || Channel(sender.clone()));
+        tracing::subscriber::with_default(subscriber, || logging(&logs));
+        String::from_utf8(written.try_iter().flatten().collect()).unwrap()
+    }
+
+    /// A line within a cloud call of a reconcile, after the format has changed meanwhile.
+    fn line_in_spans(before: LogFormat, format: LogFormat) -> String {
+        written(before, |logs| {
             let reconcile =
                 tracing::error_span!("reconcile", controller = "service", object = "shop/web", reconcile_id = 7);
             let _in_reconcile = reconcile.enter();
             let call = tracing::error_span!("cloud_call", action = "SetSomething", request_id = tracing::field::Empty);
             let _in_call = call.enter();
+            logs.change(&settings(format));
             call.record("request_id", "R-1");
             tracing::warn!(retry_after = 3, "throttled");
-        });
-        String::from_utf8(written.try_iter().flatten().collect()).unwrap()
+        })
     }
 
     struct Channel(std::sync::mpsc::Sender<Vec<u8>>);
@@ -194,21 +255,39 @@ mod tests {
     }
 
     #[test]
-    fn lines_carry_the_spans_that_they_are_in() {
-        let text = line_in_spans(LogFormat::Text);
-        assert_eq!(
-            text,
-            "reconcile:cloud_call: throttled retry_after=3 controller=\"service\" object=\"shop/web\" reconcile_id=7 \
-             action=\"SetSomething\" request_id=\"R-1\"\n"
-        );
-        let json: serde_json::Value = serde_json::from_str(&line_in_spans(LogFormat::Json)).unwrap();
-        assert_eq!((&json["message"], &json["retry_after"]), (&"throttled".into(), &3.into()));
-        assert_eq!(json["span"], serde_json::Value::Null, "each span once");
-        assert_eq!(json["spans"][0]["object"], "shop/web");
-        assert_eq!(
-            (&json["spans"][1]["action"], &json["spans"][1]["request_id"]),
-            (&"SetSomething".into(), &"R-1".into())
-        );
+    fn lines_carry_the_spans_that_they_are_in_also_after_a_change_of_the_format() {
+        for before in [LogFormat::Text, LogFormat::Json] {
+            assert_eq!(
+                line_in_spans(before, LogFormat::Text),
+                "reconcile:cloud_call: throttled retry_after=3 controller=\"service\" object=\"shop/web\" reconcile_id=7 \
+                 action=\"SetSomething\" request_id=\"R-1\"\n"
+            );
+            let json: serde_json::Value = serde_json::from_str(&line_in_spans(before, LogFormat::Json)).unwrap();
+            assert_eq!((&json["message"], &json["retry_after"]), (&"throttled".into(), &3.into()));
+            assert_eq!(json["span"], serde_json::Value::Null, "each span once");
+            assert_eq!(json["spans"][0]["object"], "shop/web");
+            assert_eq!(
+                (&json["spans"][1]["action"], &json["spans"][1]["request_id"]),
+                (&"SetSomething".into(), &"R-1".into())
+            );
+        }
+    }
+
+    #[test]
+    fn a_panic_inside_of_a_line_is_known_to_be_one() {
+        struct Panics;
+        impl fmt::Display for Panics {
+            fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+                std::panic::panic_any(is_writing())
+            }
+        }
+        let text = written(LogFormat::Text, |_| {
+            let logged = std::panic::catch_unwind(|| tracing::error!("{Panics}"));
+            assert_eq!(logged.unwrap_err().downcast_ref(), Some(&true));
+            assert!(!is_writing());
+            tracing::error!("lines after it are written");
+        });
+        assert_eq!(text, "lines after it are written\n");
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::panic;
 
 use tracing::error;
 
-/// Logs panics from now on; on standard error while there is no log.
+/// Logs panics from now on; on standard error while there is no log, and for panics of the log itself: a second panic while the
+/// first is reported would end the process.
 pub fn report() {
     panic::set_hook(Box::new(|info| {
         let thread = std::thread::current();
@@ -18,7 +19,7 @@ pub fn report() {
         // Names of functions, and no values; only if the environment asks for it.
         let trace = Backtrace::capture();
         let trace = if trace.status() == BacktraceStatus::Captured { format!("\n{trace}") } else { String::new() };
-        if tracing::dispatcher::has_been_set() {
+        if tracing::dispatcher::has_been_set() && !super::logs::is_writing() {
             error!(code = "ACCM0701", "{text}{trace}");
         } else {
             // Without standard error, there is no place left to report to.
