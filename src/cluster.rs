@@ -27,7 +27,7 @@ pub(crate) use faults::truncate;
 pub use history::{Leader, PastEvent};
 pub use objects::{ObjectPath, Patch, PatchFormat};
 pub use reviews::Right;
-pub use status::{ClusterStatus, ElectionStatus, WatchStatus};
+pub use status::{ClusterStatus, ElectionStatus, WatchInterruption, WatchStatus};
 pub use store::{DirtyKeys, Store, StoreEntry, StoredView, is_newer_version};
 pub use watched::Watched;
 

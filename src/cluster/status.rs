@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::faults::RequestFault;
+
+/// What is known of a kind whose watch has been interrupted for so long counts as outdated. A restart of an API server is over
+/// by then.
+const LONG_INTERRUPTION: SignedDuration = SignedDuration::from_secs(60);
 
 /// How the connection to the API server is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -34,9 +38,16 @@ pub struct ElectionStatus {
 }
 
 impl ClusterStatus {
-    /// Whether the API server answers and the first list of every open watch has arrived whole.
+    /// Whether the API server answers, the first list of every open watch has arrived whole, and none is interrupted for long.
     pub fn ready(&self) -> bool {
-        self.reachable && self.watches.values().all(|watch| watch.synced)
+        self.reachable && self.watches.values().all(|watch| watch.synced) && self.outdated().next().is_none()
+    }
+
+    /// Kinds whose watch has been interrupted for long.
+    fn outdated(&self) -> impl Iterator<Item = (&'static str, &WatchInterruption)> {
+        let watches = self.watches.iter().filter(|(_, watch)| watch.synced);
+        let interrupted = watches.filter_map(|(kind, watch)| Some((*kind, watch.interrupted.as_ref()?)));
+        interrupted.filter(|(_, interruption)| interruption.is_long())
     }
 }
 
@@ -48,7 +59,12 @@ impl fmt::Display for ClusterStatus {
         }
         if self.reachable {
             let waiting = self.watches.iter().filter(|(_, watch)| !watch.synced).map(|(kind, _)| *kind);
-            write!(f, "waiting for the first list of {}", Vec::from_iter(waiting).join(", "))?;
+            let waiting = Vec::from_iter(waiting).join(", ");
+            let waiting = (!waiting.is_empty()).then(|| format!("waiting for the first list of {waiting}"));
+            let outdated = self.outdated().map(|(kind, WatchInterruption { since, reason })| {
+                format!("changes of {kind} have not been watched since {since:.0}: {reason}")
+            });
+            f.write_str(&waiting.into_iter().chain(outdated).collect::<Vec<_>>().join("; "))?;
         } else {
             f.write_str("the API server does not answer")?;
         }
@@ -65,10 +81,28 @@ pub struct WatchStatus {
     /// Whether the first list has arrived whole.
     pub synced: bool,
     /// Why the watch is interrupted now, if it is.
-    pub interrupted: Option<String>,
+    pub interrupted: Option<WatchInterruption>,
+    /// Whether the log says so.
+    #[serde(skip)]
+    is_told: bool,
     /// How many there are. For a moment there can be two: the old one closes while a new one is open already.
     #[serde(skip)]
     open: u32,
+}
+
+/// A watch that does not run, although it should.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WatchInterruption {
+    /// When it ended.
+    pub since: Timestamp,
+    /// Why it could not be opened again, the last time.
+    pub reason: String,
+}
+
+impl WatchInterruption {
+    fn is_long(&self) -> bool {
+        crate::clock::now().duration_since(self.since) >= LONG_INTERRUPTION
+    }
 }
 
 /// Collects the status.
@@ -123,21 +157,24 @@ impl ConnectionHealth {
     pub(super) fn watch_synced(&self, kind: &'static str) {
         if let Some(watch) = self.status.lock().watches.get_mut(kind) {
             watch.synced = true;
-            watch.interrupted = None;
         }
     }
 
     pub(super) fn watch_resumed(&self, kind: &'static str) {
         if let Some(watch) = self.status.lock().watches.get_mut(kind) {
-            watch.interrupted = None;
+            (watch.interrupted, watch.is_told) = (None, false);
         }
     }
 
-    pub(super) fn watch_interrupted(&self, kind: &'static str, reason: &str) {
-        let mut status = self.status.lock();
-        status.last_error = Some((crate::clock::now(), format!("watch of {kind}: {reason}")));
-        if let Some(watch) = status.watches.get_mut(kind) {
-            watch.interrupted = Some(reason.to_owned());
-        }
+    /// Since when what is known of the kind is outdated, if that is to be told now.
+    pub(super) fn watch_interrupted(&self, kind: &'static str, reason: &str) -> Option<Timestamp> {
+        let (mut status, now) = (self.status.lock(), crate::clock::now());
+        status.last_error = Some((now, format!("watch of {kind}: {reason}")));
+        let watch = status.watches.get_mut(kind)?;
+        let since = watch.interrupted.as_ref().map_or(now, |before| before.since);
+        let interruption = WatchInterruption { since, reason: reason.to_owned() };
+        let is_news = watch.synced && interruption.is_long() && !std::mem::replace(&mut watch.is_told, true);
+        watch.interrupted = Some(interruption);
+        is_news.then_some(since)
     }
 }

@@ -6,8 +6,8 @@
 //!  open --> list --> watch --+---------+
 //!   ^                  ^     |
 //!   |                  +-----+  ended, or connection lost: resume from the last resourceVersion
-//!   +------------------------+  resourceVersion expired (410 Gone) or regressed, another API is to be read, event unreadable:
-//!                               list again
+//!   +------------------------+  resourceVersion expired (410 Gone) or regressed, another API is to be read, event unreadable,
+//!                               watch refused: list again
 //! ```
 //!
 //! This is not `kube::runtime::watcher`, because that resumes a watch without checking the server (a resourceVersion that
@@ -144,10 +144,10 @@ impl ListWatch {
                 Err(ended) => {
                     let reason = ended.reason();
                     warn!(code = "ACCM0724", kind = self.kind, reason, "the list failed; retrying");
-                    health.watch_interrupted(self.kind, reason);
                     ended
                 }
             };
+            self.note(&ended);
             pauses.after(&ended).await;
         }
     }
@@ -245,10 +245,19 @@ impl ListWatch {
                 Err(Interruption::ListAgain(reason)) => return reason,
                 Err(ended) => {
                     debug!(kind = self.kind, reason = ended.reason(), "watch interrupted");
-                    self.requests.health().watch_interrupted(self.kind, ended.reason());
+                    self.note(&ended);
                     pauses.after(&ended).await;
                 }
             }
+        }
+    }
+
+    /// Makes an interruption known, also in the log once it has lasted for long.
+    fn note(&self, interruption: &Interruption) {
+        let reason = interruption.reason();
+        if let Some(since) = self.requests.health().watch_interrupted(self.kind, reason) {
+            let since = crate::clock::seconds(since);
+            warn!(code = "ACCM0732", kind = self.kind, since, reason, "changes are not watched; retrying");
         }
     }
 
@@ -265,7 +274,7 @@ impl ListWatch {
         let WatchedCollection { path, plural, .. } = &self.candidates[position.chosen];
         let newest = objects::newest_version(&self.requests, path).await;
         let newest = newest.map_err(|fault| match fault.code() {
-            Some(403 | 404) => Interruption::ListAgain(fault.explain("list", plural)),
+            Some(401 | 403 | 404) => Interruption::ListAgain(fault.explain("list", plural)),
             _ => interrupted(&fault, fault.explain("list", plural)),
         })?;
         if !is_newer_version(&position.version, &newest) {
@@ -361,8 +370,9 @@ impl WatchedCollection {
 fn refused(fault: &RequestFault, plural: &str) -> Interruption {
     let reason = fault.explain("watch", plural);
     match fault.code() {
-        // Gone or no longer offered; or the request itself makes no sense to the server, so that it is not repeated as it is.
-        Some(400 | 404 | 405 | 410 | 422) => Interruption::ListAgain(reason),
+        // Gone or no longer offered; or the request itself makes no sense to the server, so that it is not repeated as it is. What
+        // may not be watched may still be listed, again and again.
+        Some(400 | 401 | 403 | 404 | 405 | 410 | 422) => Interruption::ListAgain(reason),
         _ => interrupted(fault, reason),
     }
 }

@@ -434,11 +434,39 @@ async fn a_server_that_closes_every_watch_at_once_is_not_asked_in_a_tight_loop()
     let server = Server::default();
     server.list(NODES, page("5", "", json!([])));
     server.state.lock().watch_fails = Some(500);
-    let (_cluster, _handle) = watched(&server, Cluster::nodes).await;
+    let (cluster, _handle) = watched(&server, Cluster::nodes).await;
     sleep(Duration::from_secs(60)).await;
     let asked = server.state.lock().asked.len();
     assert!((8..60).contains(&asked), "{asked} requests in a minute");
     assert_eq!(server.lists_asked().len(), 1, "a watch is resumed where it was, however often it is lost");
+    sleep(Duration::from_secs(20)).await;
+    let status = cluster.status();
+    assert!(!status.ready() && status.to_string().contains("changes of Node have not been watched since"), "{status}");
+    server.state.lock().watch_fails = None;
+    sleep(Duration::from_secs(40)).await;
+    assert!(cluster.status().ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_may_not_be_watched_is_listed_again_and_again_and_people_are_told() {
+    let server = Server::default();
+    server.state.lock().watch_fails = Some(403);
+    server.list(NODES, page("5", "", json!([node("a", "1", "")])));
+    let (cluster, handle) = watched(&server, Cluster::nodes).await;
+    let mut dirty = handle.store.subscribe();
+    next(&mut dirty).await;
+    (0..40).for_each(|_| server.list(NODES, page("9", "", json!([node("a", "1", ""), node("b", "8", "")]))));
+    assert_eq!(next(&mut dirty).await, nodes(&["b"]));
+    sleep(Duration::from_secs(10)).await;
+    assert!(cluster.status().ready(), "an interruption can be a short one");
+    sleep(Duration::from_secs(70)).await;
+    let status = cluster.status();
+    assert!(!status.ready() && status.to_string().contains("verb watch on nodes"), "{status}");
+    assert!((6..20).contains(&server.lists_asked().len()), "{:?}", server.lists_asked());
+
+    server.state.lock().watch_fails = None;
+    sleep(Duration::from_secs(40)).await;
+    assert!(cluster.status().ready());
 }
 
 #[tokio::test(start_paused = true)]
@@ -680,7 +708,7 @@ async fn a_missing_permission_is_named() {
     let _handle = cluster.nodes();
     settle().await;
     let status = cluster.status();
-    let reason = status.watches["Node"].interrupted.clone().unwrap();
+    let reason = status.watches["Node"].interrupted.clone().unwrap().reason;
     assert!(reason.contains("verb list on nodes") && reason.contains("forbidden"), "{reason}");
     assert!(status.reachable && !status.ready());
 }
