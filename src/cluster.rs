@@ -25,6 +25,7 @@ pub use events::{EVENTS_PAGE, Events, LastingEvent, Regarding, advice, event_cod
 pub use faults::WriteFault;
 pub(crate) use faults::truncate;
 pub use history::{Leader, PastEvent};
+pub use lease::host_name;
 pub use objects::{ObjectPath, Patch, PatchFormat};
 pub use reviews::Right;
 pub use status::{ClusterStatus, ElectionStatus, WatchInterruption, WatchStatus};

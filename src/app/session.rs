@@ -15,7 +15,7 @@ use crate::alibaba::metadata::Metadata;
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::alibaba::{CallState, CloudClient, CredentialState, RateLimiter, location, queue_end};
 use crate::clock;
-use crate::cluster::{Cluster, Regarding};
+use crate::cluster::{Cluster, Regarding, host_name};
 use crate::config::Config;
 use crate::config::watch::Reload;
 use crate::controllers::{Clients, Context};
@@ -242,8 +242,7 @@ async fn host(cluster: &Cluster, location: &CloudLocation) -> Option<Regarding> 
     }
     let nodes = cluster.nodes();
     tokio::time::timeout(LONGEST_RETRY, nodes.store.synced()).await.ok()?;
-    let host_name = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_lowercase();
-    let name = variable("NODE_NAME").unwrap_or_else(host_name);
+    let name = variable("NODE_NAME").unwrap_or_else(|| host_name().to_lowercase());
     let nodes = nodes.store.all();
     let on_instance = |provider_id: &str| {
         let instance = location.instance_id.as_deref();

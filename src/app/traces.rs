@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::clock;
+use crate::cluster::host_name;
 use crate::config::Config;
 use crate::config::secret::Secret;
 use crate::telemetry::metrics;
@@ -274,7 +275,7 @@ impl Exporter {
 
 /// Who records the spans, in the names of the standard.
 fn resource(cluster_id: &str, variable: impl Fn(&str) -> Option<String>) -> Attributes {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+    let host = host_name();
     let instance = variable("POD_UID").unwrap_or_else(|| format!("{host}-{}", std::process::id()));
     let stated = |name| variable(name).unwrap_or_default();
     let all = [

@@ -76,12 +76,9 @@ async fn changed(config: &mut watch::Receiver<Arc<Config>>, current: &LeaderElec
     }
 }
 
-fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match name.trim() {
-        "" => "unknown".into(),
-        name => name.to_owned(),
-    }
+/// The name of this machine, from the kernel: a confined service may see no `/proc/sys`.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

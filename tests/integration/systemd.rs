@@ -161,6 +161,9 @@ async fn a_real_systemd_starts_reloads_watches_and_stops_it() {
     machine.until("StatusText", |text| text.starts_with("waiting for kubernetes: ")).await;
     world.testbed.cluster.come_back().await.unwrap();
     machine.until("StatusText", |text| text == "this replica leads").await;
+    let lease = world.testbed.cluster.get("Lease", "kube-system", "ccm").unwrap();
+    let (holder, host) = (lease["spec"]["holderIdentity"].as_str().unwrap(), machine.must("uname -n"));
+    assert!(holder.starts_with(&format!("{}_", host.trim())), "{holder} on {host}");
     assert_eq!((machine.property("User"), machine.property("ActiveState")), ("alicloud-ccm".into(), "active".into()));
     let confined = machine.must(&format!("cat /proc/{}/status", machine.property("MainPID")));
     for line in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
@@ -259,6 +262,7 @@ fn the_unit_starts_what_the_program_offers() {
     let unit = unit();
     assert_eq!(unit["Type"], "notify-reload");
     assert!(unit.contains_key("WatchdogSec") && unit["LimitCORE"] == "0");
+    assert!(!unit.contains_key("ProcSubset"), "process_start_time_seconds is made of what /proc/stat has");
     for key in ["ExecStartPre", "ExecStart"] {
         let arguments: Vec<_> = unit[key].split_whitespace().skip(1).collect();
         let help = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm")).args(&arguments).arg("--help").output().unwrap();

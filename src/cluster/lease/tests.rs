@@ -73,6 +73,12 @@ impl Copy {
     }
 }
 
+#[test]
+fn the_host_has_the_name_that_people_know() {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(host_name(), name.trim());
+}
+
 async fn seconds(seconds: u64) {
     sleep(Duration::from_secs(seconds)).await;
 }

@@ -36,7 +36,7 @@ const DIRECTIVES: [(&str, u32, &[&str]); 17] = [
     ("Service", 242, &["ProtectHostname", "RestrictSUIDSGID"]),
     ("Service", 244, &["ProtectKernelLogs"]),
     ("Service", 245, &["ProtectClock"]),
-    ("Service", 247, &["ProcSubset", "ProtectProc", "LoadCredential"]),
+    ("Service", 247, &["ProtectProc", "LoadCredential"]),
     ("Install", OLDEST, &["WantedBy"]),
 ];
 
