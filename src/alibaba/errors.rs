@@ -14,7 +14,7 @@ pub(in crate::alibaba) use codes::cured_by_new_credentials;
 pub(super) use message::without_secrets;
 
 use self::codes::{BY_ACTION, MESSAGES, MISSING};
-use super::FaultKind::{self, Ambiguous, Busy, Credential, Denied, Gone, Rejected, Throttled, Transient};
+use super::FaultKind::{self, Ambiguous, Busy, Credential, Denied, Gone, Rejected, Throttled};
 use super::actions::Action;
 
 /// A call was a dry run, and would have succeeded.
@@ -27,8 +27,8 @@ pub(super) fn classify(action: &Action, status: u16, code: &str, message: &str) 
     if status == 429 || known == Some(Throttled) {
         return Throttled;
     }
-    if let Some(kind @ (Credential | Transient)) = known {
-        return kind;
+    if known == Some(Credential) {
+        return Credential;
     }
     if !code.is_empty() {
         if missing_by_message(action, &code, message) {

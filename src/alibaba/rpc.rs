@@ -33,6 +33,8 @@ use crate::telemetry::metrics;
 
 const CLOCK_IS_WRONG: &str = "InvalidTimeStamp.Expired";
 const NONCE_IS_TAKEN: &str = "SignatureNonceUsed";
+/// With the same value of this parameter, a write is carried out once.
+const CLIENT_TOKEN: &str = "ClientToken";
 
 /// Names the request, in the body of an answer.
 const BODY_REQUEST_ID: &str = "RequestId";
@@ -126,6 +128,8 @@ impl RpcClient {
     /// Makes the call. Every log line of an attempt carries the action, and the request id once there is an answer.
     pub(super) async fn call(&self, call: &RpcCall<'_>) -> Result<RpcAnswer, Fault> {
         let (mut clock_corrected, mut nonce_replaced, mut throttled) = (false, false, None);
+        // The nonce is new in each attempt, so the request of a taken one has arrived before, and may have been carried out.
+        let may_be_repeated = !call.action.writes || call.params.get(CLIENT_TOKEN).is_some();
         let mut attempt = 0;
         loop {
             attempt += 1;
@@ -157,7 +161,7 @@ impl RpcClient {
                 });
                 self.clock_offset.store(offset, Ordering::Relaxed);
                 clock_corrected = true;
-            } else if code.eq_ignore_ascii_case(NONCE_IS_TAKEN) && !nonce_replaced {
+            } else if code.eq_ignore_ascii_case(NONCE_IS_TAKEN) && may_be_repeated && !nonce_replaced {
                 nonce_replaced = true;
             } else {
                 return Err(*fault);

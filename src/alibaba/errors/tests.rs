@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::message::MESSAGE_LIMIT;
 use super::*;
-use crate::alibaba::FaultKind::{Bug, Capacity, Exists, InUse, Quota};
+use crate::alibaba::FaultKind::{Bug, Capacity, Exists, InUse, Quota, Transient};
 use crate::alibaba::actions;
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::alibaba::tests::script::{Reply, cloud, config, permit, permit_for, renamed};
 use crate::alibaba::transport::TransportError;
-use crate::plan::clb::model::InstanceField;
+use crate::plan::clb::model::{CreateInstance, InstanceField};
 
 #[tokio::test]
 async fn a_call_is_a_signed_form() {
@@ -155,13 +155,23 @@ async fn a_wrong_clock_is_corrected_once_by_the_servers() {
     assert_eq!(script.seen().len(), 4, "not a third time");
 }
 
+/// The request that the cloud complains about arrived twice, so that it may have been carried out.
 #[tokio::test]
-async fn a_nonce_that_was_taken_is_replaced_once() {
+async fn a_call_whose_nonce_was_taken_is_repeated_once_unless_that_could_do_it_twice() {
     let taken = || Reply::error(400, "SignatureNonceUsed", "used");
-    let (cloud, script) = cloud([taken(), Reply::done(), taken(), taken()]);
-    cloud.clb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap();
-    assert_eq!(cloud.clb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap_err().kind, FaultKind::Transient);
+    let (cloud, script) = cloud([taken(), Reply::ok(json!({"TotalCount": 7})), taken(), taken()]);
+    assert_eq!(cloud.clb.count_instances().await.unwrap(), 7);
+    assert_eq!(cloud.clb.count_instances().await.unwrap_err().kind, FaultKind::Transient);
     assert_eq!(script.seen().len(), 4);
+
+    script.add(taken());
+    assert_eq!(cloud.clb.set_instance(&permit(), "lb-1", &renamed()).await.unwrap_err().kind, FaultKind::Ambiguous);
+    assert_eq!(script.seen().len(), 5, "a write is not repeated");
+
+    script.add(taken());
+    script.add(Reply::ok(json!({"LoadBalancerId": "lb-1", "Address": "47.98.0.9"})));
+    let made = cloud.clb.create_instance(&permit(), &CreateInstance::default(), None, "token").await.unwrap();
+    assert_eq!(made.id.as_deref(), Some("lb-1"), "its token makes it one load balancer");
 }
 
 #[tokio::test]
