@@ -30,6 +30,8 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 const REMINDER: Duration = Duration::from_secs(30);
 /// How often the API server is asked whether it offers leases by now.
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(20);
+/// Leases are never given up for an older lock while the process runs.
+const NO_LEASES: &str = "the API server that answers offers no leases, as another one did before";
 /// What events about the election name as their source.
 pub(super) const COMPONENT: &str = "alicloud-ccm";
 
@@ -154,7 +156,9 @@ impl Elector<'_> {
 
     async fn try_to_lead(&mut self) -> Result<(), String> {
         let leads = self.progress.renewed.is_some();
-        if !leads && self.discover().await? == LockKind::Lease && !self.config_map_is_free().await? {
+        let takes_lease = !leads && self.discover().await? == LockKind::Lease;
+        let was_free = self.progress.config_map_is_free;
+        if takes_lease && !self.config_map_is_free().await? {
             return Ok(());
         }
         // A leader writes at once, and reads only if that fails.
@@ -168,6 +172,13 @@ impl Elector<'_> {
             let holder = held.record().holder;
             self.give_way(&holder);
             return Ok(());
+        }
+        if takes_lease && was_free {
+            // A replica that was started at an older API server may have taken it since.
+            self.progress.config_map_is_free = false;
+            if !self.config_map_is_free().await? {
+                return Ok(());
+            }
         }
         let mut first = None;
         for index in 0..self.progress.locks.len() {
@@ -330,6 +341,10 @@ impl Elector<'_> {
             return Ok(kind);
         }
         let offered = match self.send(Method::GET, "/apis/coordination.k8s.io/v1", None).await {
+            // This answer is that of an older server beside newer ones, and another replica can lead by the lease.
+            Err(fault) if fault.code() == Some(404) && known == Some(LockKind::Lease) => {
+                return Err(NO_LEASES.to_owned());
+            }
             Err(fault) if fault.code() == Some(404) => LockKind::ConfigMap,
             // Whether discovery is permitted says nothing about leases.
             Err(fault) if fault.code() != Some(403) => return Err(fault.to_string()),

@@ -310,6 +310,41 @@ async fn old_servers_keep_the_lock_in_a_config_map() {
     assert_eq!(server.record(LockKind::ConfigMap).holder, "");
 }
 
+/// Old and new API servers answer at the same address.
+#[tokio::test(start_paused = true)]
+async fn who_led_by_the_lease_takes_no_older_lock_from_an_old_server() {
+    let server = Server::default();
+    let mut first = Copy::start(&server, "first");
+    first.leading().await;
+    server.set(Trouble::OldServer);
+    seconds(30).await;
+    assert!(!first.leads(), "another replica can hold the lease by now");
+    server.set(Trouble::None);
+    first.leading().await;
+    assert_eq!(server.record(LockKind::Lease).holder, "first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_not_taken_while_a_replica_leads_by_the_older_lock_of_an_old_server() {
+    let server = Server::default();
+    let mut first = Copy::start(&server, "first");
+    first.leading().await;
+    let mut second = Copy::start(&server, "second");
+    seconds(60).await;
+    first.running.abort();
+    for second_passed in 0..60 {
+        let record = json!({
+            "holderIdentity": "third", "leaseDurationSeconds": 15, "renewTime": format!("renewal {second_passed}"),
+        });
+        let annotations = json!({ "control-plane.alpha.kubernetes.io/leader": record.to_string() });
+        server.state.lock().config_map = Some(json!({ "metadata": { "annotations": annotations } }));
+        seconds(1).await;
+        assert!(!second.leads(), "after {second_passed} s");
+    }
+    server.state.lock().config_map = None;
+    second.leading().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_holds_endpoints_only_is_waited_for_and_waits() {
     let server = Server::default();

@@ -23,6 +23,8 @@ pub(super) struct Server {
 pub(super) struct State {
     pub(super) object: Option<Value>,
     pub(super) endpoints: Option<Value>,
+    /// What a replica at an older API server leads by.
+    pub(super) config_map: Option<Value>,
     pub(super) version: u64,
     pub(super) trouble: Trouble,
     /// Whether the one write of [`Trouble::SlowDiscovery`] has failed.
@@ -60,6 +62,8 @@ pub(super) enum Trouble {
     SlowDiscovery,
     /// The machine sleeps while the next write is on its way.
     Suspension,
+    /// An older API server beside this one answers.
+    OldServer,
 }
 
 impl Server {
@@ -129,14 +133,17 @@ impl State {
         if self.trouble == Trouble::Silence {
             return Answer::Silence;
         }
-        if asked.path == "/apis/coordination.k8s.io/v1" {
+        if asked.path == "/apis/coordination.k8s.io/v1" && self.trouble != Trouble::OldServer {
             if self.trouble == Trouble::SlowDiscovery {
                 return Answer::Silence;
             }
             return if self.without_leases { Answer::error(404, "not found") } else { Answer::Json(200, json!({})) };
         }
-        if !self.without_leases && asked.path == "/api/v1/namespaces/kube-system/configmaps/ccm" {
+        if self.trouble == Trouble::OldServer && asked.path.starts_with("/apis/coordination.k8s.io/") {
             return Answer::error(404, "not found");
+        }
+        if !self.without_leases && asked.path == "/api/v1/namespaces/kube-system/configmaps/ccm" {
+            return self.config_map.clone().map_or_else(|| Answer::error(404, "not found"), |it| Answer::Json(200, it));
         }
         let endpoints = asked.path.starts_with("/api/v1/namespaces/kube-system/endpoints");
         let expected = if endpoints {
