@@ -64,6 +64,13 @@ pub struct Priority {
     pub purpose: Purpose,
 }
 
+impl Priority {
+    /// Where the object keeps its ticket for this action: only writes come back later.
+    fn tickets_for(&self, action: &Action) -> Option<&Tickets> {
+        self.tickets.as_ref().filter(|_| action.writes)
+    }
+}
+
 /// What a call is for, in the order in which calls are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
@@ -171,11 +178,11 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// The cloud throttled the call: the action pauses, its rate falls, and the object keeps the ticket. Gives for how long it
-    /// pauses. `hint` is what the answer said, if it did.
+    /// The cloud throttled the call: the action pauses, its rate falls, and the object keeps the ticket of a write. Gives for how
+    /// long it pauses. `hint` is what the answer said, if it did.
     pub(super) fn throttled(self, priority: &Priority, hint: Option<Duration>) -> Duration {
         let pause = self.limiter.change(|queue| queue.throttled(hint, Instant::now()));
-        if let Some(tickets) = &priority.tickets {
+        if let Some(tickets) = priority.tickets_for(self.limiter.action) {
             tickets.keep(self);
         }
         pause
@@ -257,7 +264,7 @@ impl RateLimiter {
     ) -> Result<Ticket, Limited> {
         let limiter = self.of(action, quota);
         let Priority { namespace, purpose, .. } = *priority;
-        let tickets = priority.tickets.as_ref().filter(|_| action.writes);
+        let tickets = priority.tickets_for(action);
         let longest = if tickets.is_some() { LONGEST_OBJECT_TURN } else { LONGEST_TURN }.min(limit);
         let began = Instant::now();
         let ticket = tickets.and_then(|tickets| tickets.take(&limiter, purpose)).unwrap_or_else(|| {

@@ -309,6 +309,16 @@ async fn an_object_whose_call_was_throttled_keeps_its_ticket() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_whose_read_was_throttled_waits_for_no_turn_afterwards() {
+    let (rate_limiter, half, object) = (RateLimiter::default(), share(0.5), making());
+    let turn = rate_limiter.wait(LIST_NETWORK_LISTENERS.0, &half, &object, SECOND).await.unwrap();
+    turn.throttled(&object, None);
+    tokio::time::sleep(20 * SECOND).await;
+    drop(rate_limiter.wait(LIST_NETWORK_LISTENERS.0, &half, &object, SECOND).await.unwrap());
+    assert!(!object.tickets.unwrap().are_held());
+}
+
+#[tokio::test(start_paused = true)]
 async fn whatever_is_throttled_a_tenth_of_the_rate_is_left_for_groups_that_serve() {
     let (rate_limiter, half) = (RateLimiter::default(), share(0.5));
     for _ in 0..12 {
