@@ -1,5 +1,7 @@
 //! Finds out where in the cloud this process runs.
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 use super::metadata::{Metadata, MetadataError};
@@ -40,6 +42,20 @@ pub async fn resolve(config: &checked::Cloud, metadata: &Metadata) -> Result<Clo
         vswitch_id: vswitch.unwrap_or_default(),
         instance_id: instance.ok(),
     })
+}
+
+/// Time between questions to a metadata service that did not say everything.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// Completes when more is known than at the start, where a service that was not ready left something out.
+pub async fn more_is_known(config: &checked::Cloud, metadata: &Metadata, known: &CloudLocation) {
+    while known.lacks_something() {
+        tokio::time::sleep(PERIOD).await;
+        if resolve(config, metadata).await.is_ok_and(|now| now.adds_to(known)) {
+            return;
+        }
+    }
+    std::future::pending().await
 }
 
 async fn value(

@@ -64,10 +64,10 @@ impl Sessions {
     pub(super) async fn run(mut self) {
         while !self.stop.is_cancelled() {
             let first = self.config.borrow_and_update().clone();
-            let clients = tokio::select! {
+            let (clients, metadata) = tokio::select! {
                 () = self.stop.cancelled() => return,
                 () = reconnects(self.config.clone(), &first) => continue,
-                clients = connect(&first, &self.pages.health, &self.rate_limiter) => clients,
+                connected = connect(&first, &self.pages.health, &self.rate_limiter) => connected,
             };
             info!(
                 region = clients.location.region,
@@ -75,7 +75,7 @@ impl Sessions {
                 cluster_id = first.cloud.cluster_id,
                 "connected"
             );
-            if !self.session(clients, first).await {
+            if !self.session(clients, &metadata, first).await {
                 error!(code = "ACCM0702", "the session ended abnormally; a new one starts");
                 self.pages.health.not_ready("leader", "the session ended abnormally");
                 return;
@@ -85,7 +85,7 @@ impl Sessions {
 
     /// Takes part in the election and runs the controllers until `stop`, or until a change of the configuration needs another
     /// session; false if it ended by itself. Ends in order in each case, so that no lease is renewed without controllers.
-    async fn session(&self, clients: Clients, first: Arc<Config>) -> bool {
+    async fn session(&self, clients: Clients, metadata: &Metadata, first: Arc<Config>) -> bool {
         let Clients { cluster, cloud, location } = clients;
         let (health, tasks) = (&self.pages.health, self.pages.health.tasks());
         self.pages.authorizer.connect(Some(Arc::new(cluster.clone())));
@@ -118,6 +118,9 @@ impl Sessions {
         let serve = async {
             tokio::select! {
                 () = self.follow(&mut supervisor, &context, &shown) => {}
+                () = location::more_is_known(&first.cloud, metadata, &context.location) => {
+                    info!("the metadata service tells more of the location in the cloud now: a new session starts");
+                }
                 () = tasks::injected("session") => {}
             }
         };
@@ -254,7 +257,7 @@ async fn host(cluster: &Cluster, location: &CloudLocation) -> Option<Regarding> 
 }
 
 /// Waits for the API server and for the metadata service, side by side.
-async fn connect(config: &Config, health: &Health, rate_limiter: &RateLimiter) -> Clients {
+async fn connect(config: &Config, health: &Health, rate_limiter: &RateLimiter) -> (Clients, Metadata) {
     const NO_ANSWER: &str = "waiting for the API server to answer";
     health.not_ready("kubernetes", NO_ANSWER);
     health.not_ready("cloud", "the location in the cloud is not known yet");
@@ -272,10 +275,10 @@ async fn connect(config: &Config, health: &Health, rate_limiter: &RateLimiter) -
         let location = retry(health, "cloud", || location::resolve(&config.cloud, &metadata)).await;
         let cloud = CloudClient::limited_by(rate_limiter.clone(), transport, &config.cloud, &location.region);
         health.ready("cloud", "");
-        (cloud, location)
+        (cloud, location, metadata)
     };
-    let (cluster, (cloud, location)) = tokio::join!(cluster, cloud);
-    Clients { cluster, cloud, location }
+    let (cluster, (cloud, location, metadata)) = tokio::join!(cluster, cloud);
+    (Clients { cluster, cloud, location }, metadata)
 }
 
 /// Tries until it succeeds; the check `name` says why the last try failed.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::alibaba::location::resolve;
+use crate::alibaba::location::{more_is_known, resolve};
 use crate::alibaba::tests::script::{Reply, Script, config};
 use crate::alibaba::transport::TransportError;
 use crate::plan::location::CloudLocation;
@@ -102,4 +102,24 @@ async fn outside_of_the_cloud_the_configuration_must_say_where_the_cluster_is() 
     let place = tokio::spawn(async move { resolve(&config, &metadata).await }).await.unwrap().unwrap();
     assert_eq!((place.vpc_id.as_str(), place.vswitch_id.as_str(), place.instance_id), ("vpc-9", "", None));
     assert_eq!(script.seen().len(), 1, "where nobody answers, only one question is asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_metadata_service_that_was_not_ready_left_out_is_asked_for_later() {
+    let mut config = config();
+    config.vpc_id = Some("vpc-9".into());
+    for (not_ready, answers) in [(refused as fn() -> Reply, 1), (|| Reply::status(503), 3)] {
+        let script = Script::new([Reply::text("t")]);
+        (0..answers).for_each(|_| script.add(not_ready()));
+        let metadata = metadata(&script, false);
+        let place = resolve(&config, &metadata).await.unwrap();
+        assert_eq!((place.vswitch_id.as_str(), &place.instance_id), ("", &None));
+        let asked = script.seen().len();
+        script.add(refused());
+        let mut later = std::pin::pin!(more_is_known(&config, &metadata, &place));
+        let a_while = tokio::time::timeout(Duration::from_secs(90), &mut later).await;
+        assert!(a_while.is_err() && script.seen().len() > asked, "it is asked, and says no more");
+        ["i-1", "cn-hangzhou-b", "vsw-1"].iter().for_each(|text| script.add(Reply::text(text)));
+        tokio::time::timeout(Duration::from_secs(90), later).await.unwrap();
+    }
 }
