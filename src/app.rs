@@ -39,7 +39,8 @@ use self::session::Sessions;
 #[cfg(feature = "traces")]
 use self::traces::TraceExport;
 use crate::alibaba::RateLimiter;
-use crate::config::watch::{Reload, Watch, WatchPace};
+use crate::cluster::check_kubeconfig;
+use crate::config::watch::{ConnectionCheck, Reload, Watch, WatchPace};
 use crate::config::{Config, ConfigSource, Loaded};
 use crate::controllers::registry::CATALOG;
 use crate::reload::ConfigChange;
@@ -154,7 +155,9 @@ fn watch_config(
     let (sender, reloads) = mpsc::channel(1);
     let triggered = trigger.clone();
     let watching = tasks.supervise("config watch", &CancellationToken::new(), move || {
-        let watch = Watch::new(origin.clone(), &CATALOG, running.read().clone(), WatchPace::default());
+        let connects: ConnectionCheck = |kubernetes| async move { check_kubeconfig(&kubernetes).await }.boxed();
+        let rules = (&CATALOG, connects);
+        let watch = Watch::new(origin.clone(), rules, running.read().clone(), WatchPace::default());
         watch.run(triggered.clone(), sender.clone())
     });
     (trigger, reloads, watching)

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use notify::event::{AccessKind, AccessMode, ModifyKind};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use parking_lot::Mutex;
@@ -19,7 +20,7 @@ use tracing::warn;
 
 use super::catalog::Catalog;
 use super::check::Referenced;
-use super::checked::LeaderElection;
+use super::checked::{Kubernetes, LeaderElection};
 use super::load::{Attempt, Loaded, attempt};
 use super::report::{ConfigProblem, ConfigReport, ProblemPlace};
 use super::source::ConfigSource;
@@ -77,11 +78,15 @@ enum Cause {
     Time,
 }
 
+/// Says why a connection to the API server cannot be prepared with these settings.
+pub type ConnectionCheck = fn(Kubernetes) -> BoxFuture<'static, Result<(), String>>;
+
 /// Looks for changes.
 #[derive(Debug)]
 pub struct Watch {
     origin: ConfigSource,
     catalog: &'static Catalog,
+    connects: ConnectionCheck,
     current: Loaded,
     /// What was last said to be wrong; `None` if all was well.
     rejected: Option<ConfigReport>,
@@ -93,9 +98,14 @@ pub struct Watch {
 
 impl Watch {
     /// Watches everything that `current` was loaded from.
-    pub fn new(origin: ConfigSource, catalog: &'static Catalog, current: Loaded, pace: WatchPace) -> Self {
+    pub fn new(
+        origin: ConfigSource,
+        (catalog, connects): (&'static Catalog, ConnectionCheck),
+        current: Loaded,
+        pace: WatchPace,
+    ) -> Self {
         let (changed, changes) = mpsc::channel(1);
-        Self { origin, catalog, current, rejected: None, pace, folders: Some(Folders::new(changed)), changes }
+        Self { origin, catalog, connects, current, rejected: None, pace, folders: Some(Folders::new(changed)), changes }
     }
 
     /// Sends every outcome until all receivers are dropped. `trigger` requests a read now; several requests before it are one.
@@ -106,7 +116,11 @@ impl Watch {
             if cause == Cause::Changed || self.folders.as_ref().is_some_and(Folders::being_written) {
                 self.settle().await;
             }
-            let Some(attempt) = self.read_twice().await else { return };
+            let Some(mut attempt) = self.read_twice().await else { return };
+            attempt.outcome = match attempt.outcome {
+                Ok(loaded) => self.connectable(loaded).await,
+                refused => refused,
+            };
             if let Some(outcome) = self.judge(attempt, cause)
                 && out.send(outcome).await.is_err()
             {
@@ -187,16 +201,33 @@ impl Watch {
         }
     }
 
+    /// Refuses another connection to the API server that cannot be prepared: the one that there is would end for it.
+    async fn connectable(&self, loaded: Loaded) -> Result<Loaded, ConfigReport> {
+        let connection = |of: &Kubernetes| (of.kubeconfig.clone(), of.context.clone(), of.server.clone());
+        let kubernetes = &loaded.config.kubernetes;
+        if connection(&self.current.config.kubernetes) == connection(kubernetes) {
+            return Ok(loaded);
+        }
+        match (self.connects)(kubernetes.clone()).await {
+            Ok(()) => Ok(loaded),
+            Err(why) => Err(ConfigReport::new(vec![self.problem("kubernetes.kubeconfig", why, None)], &[])),
+        }
+    }
+
+    fn problem(&self, key: &str, message: String, help: Option<String>) -> ConfigProblem {
+        let place = ProblemPlace::Whole { file: self.origin.path.clone() };
+        ConfigProblem { key: Some(key.to_owned()), ..ConfigProblem::at(place, message, help) }
+    }
+
     /// Refuses a configuration that only a new start may take.
     fn accept(&self, loaded: Loaded) -> Result<Loaded, ConfigReport> {
-        let (running, path) = (&self.current.config.leader_election, &self.origin.path);
+        let running = &self.current.config.leader_election;
         let changed = refused(running, &loaded.config.leader_election).into_iter().filter(|(_, changes)| *changes);
         let problem = |(key, _): (&str, bool)| {
             let message =
                 format!("{key} cannot change while the program runs: until all replicas have read it, two would lead");
             let help = Some("stop all replicas, then start them again".to_owned());
-            let place = ProblemPlace::Whole { file: path.clone() };
-            ConfigProblem { key: Some(key.to_owned()), ..ConfigProblem::at(place, message, help) }
+            self.problem(key, message, help)
         };
         let problems: Vec<_> = changed.map(problem).collect();
         if problems.is_empty() { Ok(loaded) } else { Err(ConfigReport::new(problems, &[])) }
@@ -370,9 +401,15 @@ mod tests {
         let (changed, changes) = mpsc::channel(1);
         let folders = Some(Folders { watcher: None, watched: BTreeSet::new(), files: Arc::default() });
         let current = load(&origin, &CATALOG).unwrap();
-        let watch = Watch { origin, catalog: &CATALOG, current, rejected: None, pace, folders, changes };
+        let connects: ConnectionCheck = |kubernetes| Box::pin(async move { there_is(&kubernetes) });
+        let watch = Watch { origin, catalog: &CATALOG, connects, current, rejected: None, pace, folders, changes };
         let watch = Running::start(watch);
         World { dir, changed, watch }
+    }
+
+    fn there_is(kubernetes: &Kubernetes) -> Result<(), String> {
+        let is_missing = |file: &&PathBuf| !file.exists();
+        kubernetes.kubeconfig.iter().find(is_missing).map_or(Ok(()), |file| Err(format!("no {}", file.display())))
     }
 
     fn plain(dir: &Path) {
@@ -411,6 +448,21 @@ mod tests {
         world.write("[cloud");
         assert!(matches!(world.asked().await, Reload::Rejected { .. }));
         assert!(matches!(world.asked().await, Reload::Rejected { .. }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_kubeconfig_is_refused_until_it_can_be_used() {
+        let mut world = world(WatchPace::default(), plain);
+        let kubeconfig = world.dir.path().join("kubeconfig");
+        world.write(&format!("{}[kubernetes]\nkubeconfig = {kubeconfig:?}\n", text("two")));
+        let Some(Reload::Rejected { report, .. }) = world.watch.next().await else { panic!("it was not refused") };
+        assert_eq!(report.problems()[0].key.as_deref(), Some("kubernetes.kubeconfig"));
+        fs::write(&kubeconfig, "").unwrap();
+        assert_eq!(world.applied().await.config.kubernetes.kubeconfig, Some(kubeconfig.clone()));
+        // What is in use already is no reason to refuse anything else.
+        fs::remove_file(&kubeconfig).unwrap();
+        world.write(&format!("{}[kubernetes]\nkubeconfig = {kubeconfig:?}\n", text("three")));
+        assert_eq!(world.applied().await.config.cloud.cluster_id, "three");
     }
 
     #[tokio::test(start_paused = true)]
@@ -499,7 +551,8 @@ mod tests {
     async fn watched(dir: &Path, change: impl FnOnce()) -> Reload {
         let origin = origin(dir.join("ccm.toml"));
         let pace = WatchPace { quiet: Duration::from_millis(20), poll: NEVER };
-        let watch = Watch::new(origin.clone(), &CATALOG, load(&origin, &CATALOG).unwrap(), pace);
+        let rules: (_, ConnectionCheck) = (&CATALOG, |_| Box::pin(async { Ok(()) }));
+        let watch = Watch::new(origin.clone(), rules, load(&origin, &CATALOG).unwrap(), pace);
         let mut watch = Running::start(watch);
         watch.trigger.notify_one();
         assert_eq!(watch.next().await, Some(Reload::Unchanged));
