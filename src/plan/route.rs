@@ -1,7 +1,8 @@
 //! Which route entries are created and removed, and what the nodes' conditions say about it.
 //!
 //! An entry is ours if it has exactly one next hop, an instance, and either carries this cluster's [mark] or was seen by
-//! this process as the right entry of one of its nodes. Ours are removed when no node needs them any more. Of all others,
+//! this process as the right entry of one of its nodes. Ours are removed when no node needs them any more; what was created
+//! for another node only with a [proof](orphan_proof) that this one is gone. Of all others,
 //! only those are removed that have the pod CIDR of a node inside the stated cluster CIDRs, carry no mark, and lead to
 //! another node of this cluster or to an instance that is gone; the rest is reported where it conflicts. An entry whose mark
 //! has the cluster's id without its uid is treated like one without a mark: another cluster with the same id may need it.
@@ -104,11 +105,20 @@ enum EntryState {
     Missing,
     /// Ours, but for this other instance.
     Stale(String),
-    /// Perhaps not ours, but handed over by the user; it leads to this other instance.
-    Unproven(String),
+    /// It leads to this other instance, and was not created for this node.
+    OfAnother(AnothersEntry),
     /// Not there, and not to be created.
     NotWanted,
     Blocked(RouteProblem),
+}
+
+/// An entry in the place of a node's own: of another node, or perhaps not ours but handed over by the user.
+struct AnothersEntry {
+    instance: String,
+    /// The node that it was created for, if it is ours.
+    created_for: Option<String>,
+    /// Why it may be removed, or what speaks against it.
+    proof: Result<DeleteReason, MissingProof>,
 }
 
 /// Plans all tables together. Of `memory`, only what the tables show now is kept.
@@ -165,7 +175,7 @@ impl Planner<'_> {
                     let (item, reason) = (item(&old), DeleteReason::Replaced);
                     self.delete(RouteStep::Delete { item, node: node.name.clone(), reason });
                 }
-                EntryState::Unproven(old) => problems.extend(self.plan_takeover(node, item(&old))),
+                EntryState::OfAnother(other) => problems.extend(self.plan_takeover(node, item(&other.instance), other)),
                 // The same for every table, it is said once.
                 EntryState::Blocked(problem) if problems.contains(&problem) => {}
                 EntryState::Blocked(problem) => problems.push(problem),
@@ -207,13 +217,23 @@ impl Planner<'_> {
             return EntryState::Blocked(RouteProblem::Shared { cidr: *cidr, other: other.name.clone() });
         }
         match (self.owner(entry), next_hop) {
-            (EntryOwner::ThisCluster(_), Some(old)) if entry.is_settled() => EntryState::Stale(old.to_owned()),
-            (EntryOwner::ThisCluster(_), Some(_)) => EntryState::Changing,
-            (owner, Some(old)) if self.may_be_taken_over(entry, &owner) => EntryState::Unproven(old.to_owned()),
+            (EntryOwner::ThisCluster(_), Some(_)) if !entry.is_settled() => EntryState::Changing,
+            (EntryOwner::ThisCluster(marked), Some(old)) if marked.is(&node.name) => EntryState::Stale(old.to_owned()),
+            (EntryOwner::ThisCluster(marked), Some(old)) => {
+                let missing = self.rules.evidence.missing_proof(self.nodes, Some(&marked), old);
+                let proof = missing.map_or(Ok(DeleteReason::OfAnotherNode), Err);
+                let (instance, created_for) = (old.to_owned(), Some(marked.name().to_owned()));
+                EntryState::OfAnother(AnothersEntry { instance, created_for, proof })
+            }
+            (owner, Some(old)) if self.may_be_taken_over(entry, &owner) => {
+                let (instance, proof) = (old.to_owned(), self.takeover_proof(old));
+                EntryState::OfAnother(AnothersEntry { instance, created_for: None, proof })
+            }
             _ => EntryState::Blocked(RouteProblem::Conflict {
                 cidr: *cidr,
                 table: table.id.to_owned(),
                 next_hop: entry.next_hops_text(),
+                created_for: None,
                 doubt: String::new(),
             }),
         }
@@ -230,30 +250,36 @@ impl Planner<'_> {
         handed_over && entry.is_settled()
     }
 
-    /// An entry that is not provably ours and has the pod CIDR of a node is replaced if it leads to another node of this cluster, or to an
-    /// instance that proves to be gone, and a second observation confirms it. Else it is a conflict.
-    fn plan_takeover(&mut self, node: &RouteNode, item: RouteItem) -> Option<RouteProblem> {
-        let instance = Some(item.instance_id.as_str());
+    /// An entry that is not provably ours is removed if it leads to another node of this cluster or to an instance that is gone.
+    fn takeover_proof(&self, instance: &str) -> Result<DeleteReason, MissingProof> {
+        let is_its = |other: &RouteNode| other.instance.as_deref() == Some(instance) && !other.is_replaced;
+        if self.nodes.iter().any(is_its) {
+            return Ok(DeleteReason::LeadsToOtherNode);
+        }
+        match self.rules.evidence.instances.get(instance) {
+            Some(InstancePresence::Gone) => Ok(DeleteReason::InstanceGone),
+            Some(InstancePresence::Exists) => Err(MissingProof::InstanceExists),
+            Some(InstancePresence::Unknown(why)) => Err(MissingProof::InstanceUnknown(why.clone())),
+            None => Err(MissingProof::NotAsked),
+        }
+    }
+
+    /// What is in the place of a node's own entry is removed with a proof, and if a second observation confirms it. Else it is a
+    /// conflict.
+    fn plan_takeover(&mut self, node: &RouteNode, item: RouteItem, other: AnothersEntry) -> Option<RouteProblem> {
         let entry = (item.table_id.clone(), item.destination, item.instance_id.clone());
-        let leads_to_node = self.nodes.iter().any(|other| other.instance.as_deref() == instance && !other.is_replaced);
-        let reason = match self.rules.evidence.instances.get(&item.instance_id) {
-            _ if leads_to_node => DeleteReason::LeadsToOtherNode,
-            Some(InstancePresence::Gone) => DeleteReason::InstanceGone,
-            presence => {
-                if presence.is_none() {
+        let reason = match other.proof {
+            Ok(reason) => reason,
+            Err(why) => {
+                if why == MissingProof::NotAsked {
                     self.plan.unasked.insert(item.instance_id.clone());
                     // The plan with the answer follows at once, and counts from the first observation.
                     self.is_confirmed(entry);
                 }
                 let RouteItem { table_id: table, destination: cidr, instance_id, .. } = item;
                 let next_hop = format!("Instance {instance_id}");
-                let doubt = match presence {
-                    Some(InstancePresence::Unknown(why)) => {
-                        format!("; whether the instance exists is not known: {why}")
-                    }
-                    _ => String::new(),
-                };
-                return Some(RouteProblem::Conflict { cidr, table, next_hop, doubt });
+                let (created_for, doubt) = (other.created_for, why.doubt());
+                return Some(RouteProblem::Conflict { cidr, table, next_hop, created_for, doubt });
             }
         };
         let confirmed = self.is_confirmed(entry);

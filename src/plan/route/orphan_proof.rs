@@ -1,4 +1,4 @@
-//! Whether an orphaned entry of ours may be removed.
+//! Whether an entry of ours may be removed that was created for another node, or is an orphan.
 //!
 //! That the API server does not show a node proves little: one that was restored from an old backup does not show what
 //! came later, and the pods there still run. So an entry is removed only if the API server reported the node's deletion,
@@ -66,6 +66,17 @@ impl fmt::Display for MissingProof {
                 "the API server does not show the node, and whether its instance exists is not known ({why}); the entry is \
                  removed when the cloud proves that the instance is released; alicloud-ccm gc says whether it can be deleted before"
             ),
+        }
+    }
+}
+
+impl MissingProof {
+    /// What an event adds about an entry that is in the way.
+    pub(super) fn doubt(&self) -> String {
+        match self {
+            Self::InstanceExists => "; its instance exists".to_owned(),
+            Self::InstanceUnknown(why) => format!("; whether the instance exists is not known: {why}"),
+            Self::NoNodes | Self::OfWhichCluster | Self::NotAsked => String::new(),
         }
     }
 }

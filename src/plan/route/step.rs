@@ -45,6 +45,8 @@ pub enum DeleteReason {
     Orphaned,
     /// The node has another instance now.
     Replaced,
+    /// It was created for another node, which is gone, and a node has its pod CIDR.
+    OfAnotherNode,
     /// It is not provably ours, has the pod CIDR of a node, and leads to another node of this cluster.
     LeadsToOtherNode,
     /// It is not provably ours, has the pod CIDR of a node, and leads to an instance that no longer exists.
@@ -69,6 +71,9 @@ impl fmt::Display for RouteStep {
                 match reason {
                     DeleteReason::Orphaned => format!("it was created for node {node}, and no node needs it"),
                     DeleteReason::Replaced => "the node has another instance now".to_owned(),
+                    DeleteReason::OfAnotherNode => {
+                        format!("it was created for another node, and node {node} has this pod CIDR")
+                    }
                     DeleteReason::LeadsToOtherNode => {
                         format!("it leads to another node of this cluster, and node {node} has this pod CIDR")
                     }
@@ -145,8 +150,9 @@ pub enum RouteProblem {
     },
     /// An unmanaged entry has the CIDR.
     #[error(
-        "route {cidr} in {table} leads to {next_hop} and is not known to be this cluster's; the controller leaves it alone, \
-         remove it to get the node its route{doubt}"
+        "route {cidr} in {table} leads to {next_hop} and {}; the controller leaves it alone, remove it to get the node its \
+         route{doubt}",
+        whose(.created_for.as_deref())
     )]
     Conflict {
         /// The pod CIDR.
@@ -155,6 +161,8 @@ pub enum RouteProblem {
         table: String,
         /// Where it leads.
         next_hop: String,
+        /// The other node that it was created for, if it is ours.
+        created_for: Option<String>,
         /// Why the instance that it leads to does not count as gone.
         doubt: String,
     },
@@ -186,6 +194,13 @@ pub enum RouteProblem {
         /// How many entries it had.
         entries: usize,
     },
+}
+
+fn whose(created_for: Option<&str>) -> String {
+    created_for.map_or_else(
+        || "is not known to be this cluster's".to_owned(),
+        |node| format!("was created for node {node}, which the API server does not show"),
+    )
 }
 
 impl RouteProblem {

@@ -215,6 +215,38 @@ fn an_entry_of_ours_with_a_stale_instance_is_replaced() {
     assert!(matches!(&second.steps[..], [RouteStep::Create { item, .. }] if item.instance_id == "i-new"));
 }
 
+/// As after a restore from a backup in which another node has the CIDR.
+#[test]
+fn an_entry_of_a_forgotten_node_in_the_place_of_another_one_stays_as_long_as_nothing_proves_that_its_node_is_gone() {
+    let (marked, unmarked) = (entry(cidr(1), "i-b", Some("b")), entry(cidr(1), "i-b", None));
+    for (entry, seen_before) in [(marked, false), (unmarked, true)] {
+        let with = |deleted: &[&str], presence: Option<InstancePresence>| {
+            let deleted = deleted.iter().copied().map(Arc::from).collect();
+            let instances = presence.map(|presence| ("i-b".to_owned(), presence)).into_iter().collect();
+            let rules = RouteRules { evidence: OwnerEvidence { deleted, instances }, ..rules(MINUTE) };
+            let (mut memory, tables) = (RouteMemory::default(), [table(vec![entry.clone()])]);
+            if seen_before {
+                plan(&[node("b", "i-b", 1)], &tables, &mut memory, &rules);
+            }
+            let mut look =
+                |now| plan(&[node("a", "i-a", 1)], &tables, &mut memory, &RouteRules { now, ..rules.clone() });
+            assert!(!look(MINUTE).steps.iter().any(RouteStep::deletes), "one sighting removes nothing");
+            let plan = look(2 * MINUTE);
+            let told = plan.problems.first().map(|(node, problem)| format!("{node}: {problem}")).unwrap_or_default();
+            (plan.steps.iter().any(RouteStep::deletes), told, plan.unasked.len())
+        };
+        let (deleted, told, _) = with(&[], Some(InstancePresence::Exists));
+        assert!(!deleted && told.contains("a: route 10.1.1.0/24") && told.contains("node b"), "{told}");
+        let (deleted, told, _) = with(&[], Some(InstancePresence::Unknown("denied".into())));
+        assert!(!deleted && told.contains("denied"), "{told}");
+        let (deleted, _, asked) = with(&[], None);
+        assert!(!deleted && asked == 1, "the cloud is asked");
+        for (deleted, presence) in [(&[][..], InstancePresence::Gone), (&["b"], InstancePresence::Exists)] {
+            assert_eq!(with(deleted, Some(presence)), (true, String::new(), 0));
+        }
+    }
+}
+
 #[test]
 fn two_nodes_with_one_cidr_do_not_fight() {
     let nodes = [node("a", "i-1", 1), node("b", "i-2", 1)];
