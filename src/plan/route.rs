@@ -217,7 +217,7 @@ impl Planner<'_> {
             return EntryState::Blocked(RouteProblem::Shared { cidr: *cidr, other: other.name.clone() });
         }
         match (self.owner(entry), next_hop) {
-            (EntryOwner::ThisCluster(_), Some(_)) if !entry.is_settled() => EntryState::Changing,
+            (owner, Some(_)) if !entry.is_settled() && self.is_handed_over(entry, &owner) => EntryState::Changing,
             (EntryOwner::ThisCluster(marked), Some(old)) if marked.is(&node.name) => EntryState::Stale(old.to_owned()),
             (EntryOwner::ThisCluster(marked), Some(old)) => {
                 let missing = self.rules.evidence.missing_proof(self.nodes, Some(&marked), old);
@@ -225,7 +225,7 @@ impl Planner<'_> {
                 let (instance, created_for) = (old.to_owned(), Some(marked.name().to_owned()));
                 EntryState::OfAnother(AnothersEntry { instance, created_for, proof })
             }
-            (owner, Some(old)) if self.may_be_taken_over(entry, &owner) => {
+            (owner, Some(old)) if self.is_handed_over(entry, &owner) => {
                 let (instance, proof) = (old.to_owned(), self.takeover_proof(old));
                 EntryState::OfAnother(AnothersEntry { instance, created_for: None, proof })
             }
@@ -239,15 +239,15 @@ impl Planner<'_> {
         }
     }
 
-    /// Users hand over what is inside the cluster CIDRs that they state, as to the official controller, which marks nothing.
-    fn may_be_taken_over(&self, entry: &RouteEntry, owner: &EntryOwner<'_>) -> bool {
+    /// Whether it is ours, or users hand it over: what is inside the cluster CIDRs that they state, as to the official controller,
+    /// which marks nothing.
+    fn is_handed_over(&self, entry: &RouteEntry, owner: &EntryOwner<'_>) -> bool {
         let stated = || self.rules.cluster_cidrs.iter().any(|limit| limit.contains(&entry.destination));
-        let handed_over = match owner {
-            EntryOwner::SameId(_) => true,
+        match owner {
+            EntryOwner::ThisCluster(_) | EntryOwner::SameId(_) => true,
             EntryOwner::Unknown => stated() && !mark::is_marked(&entry.description),
-            EntryOwner::ThisCluster(_) | EntryOwner::OtherCluster(_) => false,
-        };
-        handed_over && entry.is_settled()
+            EntryOwner::OtherCluster(_) => false,
+        }
     }
 
     /// An entry that is not provably ours is removed if it leads to another node of this cluster or to an instance that is gone.

@@ -204,6 +204,19 @@ fn an_unmarked_entry_for_a_nodes_pod_cidr_is_replaced_if_it_leads_to_another_nod
 }
 
 #[test]
+fn an_entry_that_the_cloud_removes_for_a_nodes_own_is_no_conflict() {
+    let other_mark = mark::description(&RouteCluster { uid: String::new(), ..cluster() }, "x");
+    for description in [String::new(), other_mark, mark::description(&cluster(), "x")] {
+        let leaving = RouteEntry { status: "Deleting".into(), description, ..entry(cidr(1), "i-old", None) };
+        let plan = once(&[node("a", "i-1", 1)], vec![leaving.clone()]);
+        assert!(
+            plan.pending.contains("a") && plan.problems.is_empty() && plan.steps.is_empty(),
+            "{leaving:?}: {plan:?}"
+        );
+    }
+}
+
+#[test]
 fn an_entry_of_ours_with_a_stale_instance_is_replaced() {
     let mut nodes = [node("a", "i-new", 1)];
     let mut tables = [table(vec![entry(cidr(1), "i-old", Some("a"))])];
