@@ -154,6 +154,7 @@ impl BatchReconciler for NodeReconciler {
 
     fn lease_lost(&mut self) {
         self.reporter.end_alarms();
+        self.remover.forget_findings(&self.nodes);
     }
 }
 

@@ -98,6 +98,15 @@ impl NodeRemover {
         self.seen.retain(|name, _| names.contains(name.as_str()));
     }
 
+    /// Another process may lead from now on, or no node controller run: nothing renews what was found out.
+    pub(super) fn forget_findings(&mut self, nodes: &Store<NodeView>) {
+        self.ledger.forget_missing();
+        self.seen.clear();
+        for view in nodes.all().iter().filter(|view| view.is_replaced) {
+            nodes.set_replaced(&ObjectKey::cluster(&view.name), false);
+        }
+    }
+
     /// Whether an alarm speaks of this node.
     pub(super) fn names(&self, node: &str) -> bool {
         self.seen.get(node).is_some_and(|LastSeen { unproven, withheld, stays, .. }| {
@@ -142,8 +151,8 @@ impl NodeRemover {
                 RemovalDecision::Stay(why) => {
                     let text = missing.told(why);
                     warn!(code = "ACCM0108", node = %node.name, instance = %id, "{text}");
+                    nodes.set_replaced(&key, missing.serves_no_longer());
                     if missing.serves_no_longer() {
-                        nodes.set_replaced(&key, true);
                         result.out_of_sync(key.clone(), trouble(GONE, text.clone()));
                     } else {
                         reporter.warning(node, GONE, text.clone());
@@ -245,5 +254,39 @@ async fn remove_one(
             warn!(code = "ACCM0104", node = %node.name, instance = %id, %fault, "the node could not be removed; the controller retries it");
             Err(fault)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::plan::inputs::{Condition, ConditionStatus};
+
+    #[test]
+    fn what_was_found_out_in_one_term_counts_in_no_later_one() {
+        let ready = Condition { status: ConditionStatus::Unknown, reason: String::new(), since: None };
+        let view = NodeView { name: "a".into(), uid: "u".into(), ready: Some(ready), ..NodeView::default() };
+        let (key, view, store) = (ObjectKey::cluster("a"), Arc::new(view), Store::new());
+        store.reset(vec![(key.clone(), view.clone())], HashSet::new());
+        store.set_replaced(&key, true);
+
+        let id = ProviderId { region: "cn-a".into(), instance: "i-1".into() };
+        let (absence, successor) = (Absence::Proven, None);
+        let missing = MissingInstance { node: view, id, absence, successor, is_lost: false, report: None };
+        let (region, interval) = ("cn-a".into(), Duration::from_secs(30));
+        let (grace, window) = (Duration::ZERO, Duration::from_secs(600));
+        let rules = RemovalRules { enabled: true, region, interval, grace, limit: 9, window };
+        let mut remover = NodeRemover::new();
+        let look = |remover: &mut NodeRemover, seconds| {
+            let now = Moment { wall: clock::now(), elapsed: Duration::from_secs(seconds) };
+            remover.ledger.decide(&missing, now, &rules)
+        };
+        assert!(matches!(look(&mut remover, 10), RemovalDecision::Wait(_)));
+        remover.forget_findings(&store);
+        assert!(!store.get(&key).unwrap().is_replaced, "nobody would take it back");
+        let first = look(&mut remover, 100);
+        assert!(matches!(first, RemovalDecision::Wait(_)), "one sighting removes nothing: {first:?}");
     }
 }

@@ -211,6 +211,11 @@ impl RemovalLedger {
         self.elsewhere.retain(|uid| exists(uid));
     }
 
+    /// Forgets which instances are missing: what happens while nobody looks can void each observation.
+    pub fn forget_missing(&mut self) {
+        self.missing.clear();
+    }
+
     /// Decides about a node whose instance is missing. [`RemovalDecision::Remove`] is counted as done.
     pub fn decide(&mut self, missing: &MissingInstance, now: Moment, rules: &RemovalRules) -> RemovalDecision {
         let MissingInstance { node: view, id, absence, .. } = missing;
