@@ -57,6 +57,7 @@ mod nlb_golden;
 mod nlb_lifecycle;
 mod nlb_moves;
 mod node_lives;
+mod node_troubles;
 mod nodes;
 mod official_controller_defects;
 mod official_controller_pitfalls;

@@ -168,7 +168,11 @@ impl NodeRemover {
                     result.requeue(key, again);
                 }
                 RemovalDecision::Remove => {
-                    if let Err(fault) = remove_one(context, reporter, missing, rules.grace).await {
+                    let removed = remove_one(context, reporter, missing, rules.grace).await;
+                    if !matches!(removed, Ok(true) | Err(WriteFault::Unavailable(_))) {
+                        self.ledger.not_removed();
+                    }
+                    if let Err(fault) = removed {
                         let message = format!("Error deleting node: {fault}");
                         let trouble = trouble_of_write("DeleteNodeFailed", &fault, "nodes");
                         result.failed(key, ObjectTrouble { message, ..trouble }, (fault.as_str(), None));
@@ -227,13 +231,13 @@ async fn last_report(cluster: &Cluster, node: &str) -> Option<String> {
     Some(format!("{} {}", ready["lastHeartbeatTime"], lease["spec"]["renewTime"]))
 }
 
-/// The node is gone then, or proves to be alive.
+/// Whether it was removed: else it was gone, or proves to be alive.
 async fn remove_one(
     context: &Context,
     reporter: &Reporter,
     missing: &MissingInstance,
     grace: Duration,
-) -> Result<(), WriteFault> {
+) -> Result<bool, WriteFault> {
     let MissingInstance { node, id, absence, report, .. } = missing;
     let patcher = NodePatcher { cluster: &context.cluster, fence: &context.fence };
     let is_mute = report.is_some() && last_report(&context.cluster, &node.name).await == *report;
@@ -247,9 +251,9 @@ async fn remove_one(
             info!(node = %node.name, instance = %id, ?absence, "removed: the instance is released");
             let message = format!("Removed node {}: instance {id} does not exist any more", node.name);
             reporter.normal(node, "DeletedNode", message);
-            Ok(())
+            Ok(true)
         }
-        Ok(false) | Err(WriteFault::Gone) => Ok(()),
+        Ok(false) | Err(WriteFault::Gone) => Ok(false),
         Err(fault) => {
             warn!(code = "ACCM0104", node = %node.name, instance = %id, %fault, "the node could not be removed; the controller retries it");
             Err(fault)

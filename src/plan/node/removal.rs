@@ -216,7 +216,13 @@ impl RemovalLedger {
         self.missing.clear();
     }
 
-    /// Decides about a node whose instance is missing. [`RemovalDecision::Remove`] is counted as done.
+    /// The node of the last [`RemovalDecision::Remove`] was certainly not removed: it counts no longer.
+    pub fn not_removed(&mut self) {
+        self.removed.pop_back();
+    }
+
+    /// Decides about a node whose instance is missing. [`RemovalDecision::Remove`] is counted as done
+    /// until [`Self::not_removed`].
     pub fn decide(&mut self, missing: &MissingInstance, now: Moment, rules: &RemovalRules) -> RemovalDecision {
         let MissingInstance { node: view, id, absence, .. } = missing;
         let elsewhere = self.elsewhere.contains(&view.uid);
@@ -417,6 +423,20 @@ mod tests {
         assert_eq!(look("2", 820), reports, "what was not read may have changed");
         assert_eq!(look("2", 1179), reports);
         assert_eq!(look("2", 1180), RemovalDecision::Remove);
+    }
+
+    #[test]
+    fn a_removal_that_did_not_happen_keeps_no_other_from_its_turn() {
+        let (mut ledger, rules) = (RemovalLedger::default(), rules(1));
+        let gone = |name| missing(&node(name, ConditionStatus::Unknown), "cn-a", Absence::Proven);
+        let look = |ledger: &mut RemovalLedger, name, seconds| ledger.decide(&gone(name), at(seconds), &rules);
+        look(&mut ledger, "a", 100);
+        look(&mut ledger, "b", 100);
+        assert_eq!(look(&mut ledger, "a", 200), RemovalDecision::Remove);
+        assert!(matches!(look(&mut ledger, "b", 200), RemovalDecision::Withheld { .. }));
+        ledger.not_removed();
+        assert_eq!(look(&mut ledger, "b", 201), RemovalDecision::Remove);
+        assert!(matches!(look(&mut ledger, "a", 202), RemovalDecision::Withheld { .. }));
     }
 
     #[test]

@@ -1,0 +1,47 @@
+//! What is wrong with single nodes is told at the node, and keeps no other node from its due. On a simulated clock.
+
+use std::time::Duration;
+
+use sim::cluster::{Effect, Failure, Match, Version};
+use sim::testbed::{Testbed, instance};
+
+use crate::harness::HASTE;
+use crate::in_process::{Product, on_a_clock_of_its_own};
+
+async fn world(controllers: &[&str], set: &[&str]) -> (Testbed, Product) {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    let alone = format!("{HASTE}[leader_election]\nenabled = false\n");
+    let product = Product::start_with(&testbed, controllers, &alone, set);
+    (testbed, product)
+}
+
+/// Warnings about a node: reason and message in one.
+fn warnings(testbed: &Testbed, node: &str) -> Vec<String> {
+    let events = testbed.cluster.list("Event").into_iter();
+    let about = events.filter(|it| it["involvedObject"]["name"] == node && it["type"] == "Warning");
+    about.map(|event| format!("{}: {}", event["reason"], event["message"])).collect()
+}
+
+#[test]
+fn a_node_that_cannot_be_deleted_keeps_no_other_from_being_removed() {
+    on_a_clock_of_its_own(0, async {
+        let (testbed, _product) = world(&["node"], &["node.removal_limit=1"]).await;
+        let names: Vec<String> = (1..=3).map(|number| testbed.join(number)).collect();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let refused = Failure::refused("Node", &names[0], "a webhook denies it");
+        testbed.cluster.trouble_times(
+            Match::new("delete", "nodes").named(&names[0]),
+            Effect::Refuse(refused),
+            usize::MAX,
+        );
+        for number in [1, 2] {
+            testbed.cloud.release_instance(&instance(number));
+            testbed.cluster.set_ready(&names[usize::from(number) - 1], "Unknown").unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        let there = |name: &String| testbed.cluster.get("Node", "", name).is_some();
+        assert_eq!(names.iter().map(there).collect::<Vec<_>>(), [true, false, true]);
+        let told = warnings(&testbed, &names[0]);
+        assert!(told.iter().any(|text| text.contains("a webhook denies it")), "{told:?}");
+    });
+}
