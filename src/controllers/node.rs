@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::node::{self, CheckMemory, Exclusion, NodeClass, NodePlan, NodeProblem, is_uninitialized};
+use crate::plan::provider_id::NotEcs;
 use crate::telemetry::alarms::{ObjectTrouble, SyncState};
 
 mod execute;
@@ -106,7 +107,12 @@ impl BatchReconciler for NodeReconciler {
             self.known.insert(key.name.clone(), view);
             return false;
         }
-        let is_managed = !matches!(node::classify(&view), NodeClass::Excluded(why) if why != Exclusion::LingjunWorker);
+        let is_managed = match node::classify(&view) {
+            NodeClass::Ecs(_) | NodeClass::Unidentified => true,
+            NodeClass::Excluded(why) => {
+                matches!(why, Exclusion::LingjunWorker | Exclusion::ProviderId(NotEcs::Malformed(_)))
+            }
+        };
         is_managed || self.remover.names(&key.name)
     }
 

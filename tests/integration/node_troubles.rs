@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sim::cluster::{Effect, Failure, Match, Version};
+use sim::cluster::{Effect, Failure, Match, NodeSpec, Version};
 use sim::testbed::{Testbed, instance};
 
 use crate::harness::HASTE;
@@ -43,5 +43,36 @@ fn a_node_that_cannot_be_deleted_keeps_no_other_from_being_removed() {
         assert_eq!(names.iter().map(there).collect::<Vec<_>>(), [true, false, true]);
         let told = warnings(&testbed, &names[0]);
         assert!(told.iter().any(|text| text.contains("a webhook denies it")), "{told:?}");
+    });
+}
+
+#[test]
+fn a_node_whose_provider_id_has_a_typo_is_told_how_to_mend_it_and_one_of_another_provider_is_left_alone() {
+    on_a_clock_of_its_own(0, async {
+        let (testbed, _product) = world(&["node"], &["node.period=1h"]).await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        for (name, id) in [("typo", "i-bp1x"), ("scheme", "alicloud://i-bp1x"), ("foreign", "aws:///eu/i-1")] {
+            testbed.cluster.join_node(&NodeSpec::new(name).provider_id(id)).unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        for name in ["typo", "scheme"] {
+            let told = warnings(&testbed, name);
+            let helps = |text: &String| text.contains("i-bp1x") && text.contains("kubelet-args");
+            assert!(told.iter().any(helps), "{name}: {told:?}");
+        }
+        assert_eq!(warnings(&testbed, "foreign"), [""; 0]);
+    });
+}
+
+#[test]
+fn a_node_that_lacks_a_route_for_want_of_a_provider_id_is_told() {
+    on_a_clock_of_its_own(0, async {
+        for (controllers, is_told) in [(&["node", "route"][..], true), (&["node"], false)] {
+            let (testbed, _product) = world(controllers, &[]).await;
+            testbed.cluster.add_node(&NodeSpec::new("unknown").pod_cidr("10.98.7.0/24")).unwrap();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let told = warnings(&testbed, "unknown");
+            assert_eq!(told.iter().any(|text| text.contains("spec.providerID")), is_told, "{told:?}");
+        }
     });
 }

@@ -14,9 +14,9 @@ use crate::plan::node::instance::{Instance, NetworkInterface};
 use crate::plan::node::removal::{Absence, MissingInstance};
 use crate::plan::node::{
     self, CheckMemory, Exclusion, NodeClass, NodePlan, NodePolicy, NodeProblem, SourceDestCheck, discovery,
-    is_uninitialized,
+    is_uninitialized, needs_instance,
 };
-use crate::plan::provider_id::ProviderId;
+use crate::plan::provider_id::{NotEcs, ProviderId};
 
 /// How many nodes are looked up and planned before the next ones are.
 const AT_ONCE: usize = 1000;
@@ -35,9 +35,9 @@ pub(super) struct NodeObservations {
 }
 
 impl NodeObservations {
-    /// Uninitialised nodes get an event; what other nodes lack is not worth one.
-    fn refuse(&mut self, view: Arc<NodeView>, problem: NodeProblem) {
-        if is_uninitialized(&view) {
+    /// Nodes that wait for it get an event; what other nodes lack is not worth one.
+    fn refuse(&mut self, view: Arc<NodeView>, problem: NodeProblem, policy: NodePolicy) {
+        if needs_instance(&view, policy.routes) {
             let plan = NodePlan::refused(&view, problem);
             self.plans.push((view, plan));
         }
@@ -77,6 +77,9 @@ impl NodeObserver<'_> {
                 NodeClass::Unidentified => unidentified.push(view.clone()),
                 NodeClass::Excluded(Exclusion::LingjunWorker) => {
                     observed.plans.push((view.clone(), node::plan_lingjun(view)));
+                }
+                NodeClass::Excluded(Exclusion::ProviderId(not @ NotEcs::Malformed(_))) => {
+                    observed.refuse(view.clone(), NodeProblem::ProviderId(not), policy(self.config));
                 }
                 NodeClass::Excluded(why) => tracing::debug!(node = %view.name, %why, "unmanaged"),
             }
@@ -142,15 +145,16 @@ impl NodeObserver<'_> {
         nodes: Vec<Arc<NodeView>>,
         observed: &mut NodeObservations,
     ) -> Vec<(Arc<NodeView>, Arc<Instance>)> {
+        let policy = policy(self.config);
         if !self.config.node.discover {
-            nodes.into_iter().for_each(|view| observed.refuse(view, NodeProblem::Undiscovered));
+            nodes.into_iter().for_each(|view| observed.refuse(view, NodeProblem::Undiscovered, policy));
             return Vec::new();
         }
         let mut chosen: Vec<(Arc<NodeView>, Arc<Instance>)> = Vec::new();
         for (view, found) in self.identify(nodes).await {
             match found {
                 Err(fault) => observed.faults.push((view, fault)),
-                Ok(Err(problem)) => observed.refuse(view, problem),
+                Ok(Err(problem)) => observed.refuse(view, problem, policy),
                 Ok(Ok(instance)) => chosen.push((view, Arc::new(instance))),
             }
         }
@@ -159,7 +163,7 @@ impl NodeObserver<'_> {
             chosen.into_iter().partition(|(view, _)| !rivals.contains_key(&view.name));
         for (view, instance) in shared {
             let other = rivals.get(&view.name).cloned().unwrap_or_default();
-            observed.refuse(view, NodeProblem::Claimed { instance: instance.id.clone(), other });
+            observed.refuse(view, NodeProblem::Claimed { instance: instance.id.clone(), other }, policy);
         }
         unique
     }

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::plan::provider_id::NotEcs;
+
 /// What is wrong with a node, for its event.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NodeProblem {
@@ -17,6 +19,9 @@ pub enum NodeProblem {
     /// Discovery is switched off.
     #[error("spec.providerID: Required value: node.discover is off; set spec.providerID to REGION.INSTANCE_ID")]
     Undiscovered,
+    /// The providerID has another form.
+    #[error("{0}; {remedy}", remedy = NotEcs::REMEDY)]
+    ProviderId(NotEcs),
     /// Several instances match a node without providerID.
     #[error(
         "spec.providerID: Required value: more than one instance could be this node ({}); set spec.providerID to \

@@ -23,6 +23,11 @@ pub fn is_ready(view: &NodeView) -> bool {
     view.ready.as_ref().is_some_and(|ready| ready.status == ConditionStatus::True)
 }
 
+/// Whether the node lacks anything as long as its instance is not known: its initialisation, or where there are routes, its own.
+pub fn needs_instance(view: &NodeView, routes: bool) -> bool {
+    is_uninitialized(view) || (routes && !view.pod_cidrs.is_empty())
+}
+
 /// Whether the node waits to be initialised.
 pub fn is_uninitialized(view: &NodeView) -> bool {
     has_taint(view, UNINITIALIZED)
