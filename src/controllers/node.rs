@@ -20,7 +20,7 @@ use crate::cluster::Store;
 use crate::config::Config;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey};
-use crate::plan::node::{self, CheckMemory, Exclusion, NodeClass, NodePlan, NodeProblem, is_uninitialized};
+use crate::plan::node::{self, CheckMemory, Exclusion, NodeClass, NodePlan, NodeProblem, NodeStep, is_uninitialized};
 use crate::plan::provider_id::NotEcs;
 use crate::telemetry::alarms::{ObjectTrouble, SyncState};
 
@@ -47,6 +47,7 @@ pub async fn run(context: Context) {
         known: BTreeMap::new(),
         unsettled: BTreeSet::new(),
         behind: BTreeSet::new(),
+        addressed: BTreeSet::new(),
         check_memory: CheckMemory::default(),
         remover: NodeRemover::new(),
     })
@@ -85,6 +86,8 @@ struct NodeReconciler {
     unsettled: BTreeSet<String>,
     /// Those of which the watch still showed something older when they were last due.
     behind: BTreeSet<String>,
+    /// Initialised nodes whose addresses the last reconcile wrote.
+    addressed: BTreeSet<String>,
     check_memory: CheckMemory,
     remover: NodeRemover,
 }
@@ -102,7 +105,7 @@ impl BatchReconciler for NodeReconciler {
             self.known.remove(&key.name);
             return self.remover.names(&key.name);
         };
-        if self.is_known(&view) {
+        if self.is_known(&view) || self.is_overruled(&view) {
             // Shared with the store, so that it is held once.
             self.known.insert(key.name.clone(), view);
             return false;
@@ -173,9 +176,27 @@ impl NodeReconciler {
         self.known.get(&*view.name).is_some_and(|known| !differs(known, view))
     }
 
+    /// Whether another program has replaced nothing but the addresses that were just written. That is told, and only the next
+    /// periodic reconcile writes them again: a kubelet with a cloud provider of its own would go on for ever.
+    fn is_overruled(&mut self, view: &NodeView) -> bool {
+        let known = self.known.get(&*view.name).filter(|_| self.addressed.contains(&view.name));
+        let Some(known) = known.filter(|known| node_patch::is_newer(view, known)) else { return false };
+        let with_its_addresses = NodeView { addresses: view.addresses.clone(), ..NodeView::clone(known) };
+        if differs(&with_its_addresses, view) {
+            return false;
+        }
+        self.addressed.remove(&view.name);
+        let text = "another program replaces the addresses of the Node: its kubelet must run with --cloud-provider=external; \
+                    the controller writes them again after node.period";
+        warn!(code = "ACCM0102", node = %view.name, "{text}");
+        self.reporter.warning(view, "SyncNodeFailed", text.to_owned());
+        true
+    }
+
     fn forget_missing(&mut self, all: &[Arc<NodeView>]) {
         let names: BTreeSet<&str> = all.iter().map(|view| view.name.as_str()).collect();
         self.known.retain(|name, _| names.contains(&**name));
+        self.addressed.retain(|name| names.contains(name.as_str()));
         self.remover.retain(all);
         let new: BTreeSet<&str> =
             all.iter().filter(|view| is_uninitialized(view)).map(|view| view.uid.as_str()).collect();
@@ -218,6 +239,13 @@ impl NodeReconciler {
         let (nodes, reporter, policy) = (&self.nodes, &self.reporter, policy(config));
         let executor = NodeExecutor { patcher, nodes, cloud, reporter, policy };
         let plans = std::mem::take(&mut observed.plans);
+        for (view, plan) in &plans {
+            let writes = plan.steps.iter().any(|step| matches!(step, NodeStep::SetAddresses(_)));
+            match writes && !is_uninitialized(view) {
+                true => self.addressed.insert(view.name.clone()),
+                false => self.addressed.remove(&view.name),
+            };
+        }
         let limit = (plans.len() / 16).clamp(LEAST_CONCURRENCY, MOST_CONCURRENCY);
         let apply = |(view, plan)| self.apply_one(executor, view, plan);
         for (now, in_sync) in for_each_limited(limit, plans, apply).await {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use sim::cluster::{Effect, Failure, Match, NodeSpec, Version};
-use sim::testbed::{Testbed, instance};
+use sim::testbed::{REGION, Testbed, instance};
 
 use crate::harness::HASTE;
 use crate::in_process::{Product, on_a_clock_of_its_own};
@@ -74,5 +75,33 @@ fn a_node_that_lacks_a_route_for_want_of_a_provider_id_is_told() {
             let told = warnings(&testbed, "unknown");
             assert_eq!(told.iter().any(|text| text.contains("spec.providerID")), is_told, "{told:?}");
         }
+    });
+}
+
+/// As a kubelet does without `--cloud-provider=external`.
+#[test]
+fn a_kubelet_that_writes_its_own_addresses_costs_a_call_each_period_and_is_told() {
+    on_a_clock_of_its_own(0, async {
+        let (testbed, _product) = world(&["node"], &["node.period=5m"]).await;
+        testbed.rent(1);
+        let id = format!("{REGION}.{}", instance(1));
+        let spec = NodeSpec::new("node-1").provider_id(&id).internal_ip("192.168.0.1");
+        testbed.cluster.add_node(&spec).unwrap();
+        testbed.cloud.edit(|cloud| cloud.instances.get_mut(&instance(1)).unwrap().public_ip = "47.98.0.1".into());
+        let shown = || testbed.cluster.get("Node", "", "node-1").unwrap()["status"]["addresses"].clone();
+        let own = shown();
+        let mut writes = 0;
+        for _ in 0..120 {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            if shown() != own {
+                writes += 1;
+                let mut list = own.as_array().cloned().unwrap_or_default();
+                list.push(json!({"$patch": "replace"}));
+                testbed.cluster.patch_status("Node", "", "node-1", &json!({ "addresses": list })).unwrap();
+            }
+        }
+        let told = warnings(&testbed, "node-1");
+        assert!(told.iter().any(|text| text.contains("--cloud-provider=external")), "{told:?}");
+        assert!((2..=8).contains(&writes), "{writes} writes in twenty minutes");
     });
 }
