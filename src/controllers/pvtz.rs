@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use self::observe::{LISTS_CATCH_UP, Unread, ZoneReader, ZoneState, ZoneTrouble};
+use self::observe::{LISTS_CATCH_UP, ZoneReader, ZoneReads, ZoneState, ZoneTrouble};
 pub use self::orphans::orphans;
 use self::own_writes::OwnWrites;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
@@ -104,8 +104,8 @@ async fn read(
     let mut state = reader.list(zone).await?;
     if !state.is_whole {
         let plan = diff(&wanted, &state.records, &rules, &mut Sightings::new(), Duration::ZERO);
-        let unread = reader.refresh(&mut state, &plan).await?;
-        if let Some(fault) = unread.into_values().flatten().next() {
+        let reads = reader.refresh(&mut state, &plan).await?;
+        if let Some(fault) = reads.into_fault() {
             return Err(fault.into());
         }
     }
@@ -225,7 +225,7 @@ impl BatchReconciler for PvtzReconciler {
 
 impl PvtzReconciler {
     /// What is wanted, and what is to be done for it according to records that were just read; nothing if what is remembered
-    /// of the zone is what is wanted. Also the steps whose records were not read, and what failed; `None` if there were too many.
+    /// of the zone is what is wanted. Also the steps whose records were not read, and what failed; `None` if they are still to be read.
     async fn observe(
         &mut self,
         config: &Config,
@@ -241,10 +241,13 @@ impl PvtzReconciler {
         let wanted = reader.wanted(&rules)?;
         let remembered = diff(&wanted, &state.records, &rules, &mut self.sighted.clone(), now);
         let is_certain = is_fresh && state.is_whole || remembered.is_empty() && state.unsure.is_empty();
-        let unread = if is_certain { Unread::new() } else { reader.refresh(state, &remembered).await? };
+        let reads = match is_certain {
+            true => ZoneReads::of_list(is_fresh && state.is_whole),
+            false => reader.refresh(state, &remembered).await?,
+        };
         self.own_writes.lay_over(state);
         let mut plan = diff(&wanted, &state.records, &rules, &mut self.sighted, now);
-        let why = |step: &RecordStep| unread.get(&step.content().name).cloned();
+        let why = |step: &RecordStep| reads.has(&step.content().name).err();
         let later = plan.steps.iter().filter_map(|step| Some((step.clone(), why(step)?))).collect();
         plan.steps.retain(|step| why(step).is_none());
         plan.withheld.retain(|step| why(step).is_none());

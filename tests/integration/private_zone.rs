@@ -538,6 +538,38 @@ async fn a_zone_that_others_change_all_the_time_gets_its_records() {
     finish(&world, ccm).await;
 }
 
+/// A record on the first page goes while the second one is read, which then begins one record later.
+#[tokio::test]
+async fn a_record_that_a_list_lost_between_two_pages_keeps_its_name() {
+    let world = world().await;
+    let testbed = &world.testbed;
+    let taken = |number: u64| record(&format!("taken-{number}.default.svc"), "A", "192.168.9.9", "");
+    (1..=150).for_each(|number| put(testbed, 1000 + number, taken(number)));
+    let ccm = world.start();
+    world.until("the zone is read", |testbed| testbed.cloud.count("DescribeZoneRecords") >= 2).await;
+    world.until_quiet(QUIET).await;
+    let names: Vec<String> = testbed
+        .cloud
+        .look(|account| account.private_zones[ZONE.0].records.values().map(|record| record.name.clone()).collect());
+    let lost = names[100].trim_end_matches(".default.svc");
+    plain(testbed, lost, "10.96.7.100");
+    world.until_event("Service", lost, "PrivateZoneRecordConflict").await;
+    world.until_quiet(QUIET).await;
+
+    let mut held = testbed.cloud.faults().hold("DescribeZoneRecords", 1, Moment::Before);
+    for host in 1..=3 {
+        plain(testbed, &format!("web-{host}"), &format!("10.96.7.{host}"));
+    }
+    tokio::time::timeout(PATIENCE, held.arrived()).await.expect("the second page is read");
+    testbed.cloud.edit(|account| account.private_zones.get_mut(ZONE.0).unwrap().records.remove(&1001));
+    held.release();
+    world.until("the others are there", |testbed| lines(testbed).iter().any(|line| line.contains("10.96.7.3"))).await;
+    world.until_quiet(QUIET).await;
+    let mixed = lines(testbed).into_iter().find(|line| line.contains("10.96.7.100"));
+    assert_eq!(mixed, None, "the name has a record of others");
+    finish(&world, ccm).await;
+}
+
 #[test]
 fn a_record_that_no_list_shows_yet_goes_with_its_service() {
     for fault in [Fault::Hidden(2), Fault::LostAndHidden(2)] {

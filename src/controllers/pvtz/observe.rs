@@ -46,8 +46,35 @@ pub(super) struct ZoneState {
     pub unsure: BTreeMap<String, (ObjectKey, Instant)>,
 }
 
-/// Names whose records were not read, and what failed; `None` if there were too many.
-pub(super) type Unread = BTreeMap<String, Option<Fault>>;
+/// What was read just now. Nothing is written to any other name.
+#[derive(Debug, Default)]
+pub(super) struct ZoneReads {
+    /// Whether a list showed every record.
+    all: bool,
+    names: BTreeSet<String>,
+    faults: BTreeMap<String, Fault>,
+}
+
+impl ZoneReads {
+    /// A list that was just read, if it is whole.
+    pub(super) fn of_list(is_whole: bool) -> Self {
+        Self { all: is_whole, ..Self::default() }
+    }
+
+    /// Whether the records of a name were read; if not, what failed, or `None` if they are still to be read.
+    pub(super) fn has(&self, name: &str) -> Result<(), Option<Fault>> {
+        match self.faults.get(name) {
+            Some(fault) => Err(Some(fault.clone())),
+            None if self.all || self.names.contains(name) => Ok(()),
+            None => Err(None),
+        }
+    }
+
+    /// The first fault.
+    pub(super) fn into_fault(self) -> Option<Fault> {
+        self.faults.into_values().next()
+    }
+}
 
 /// After this time, lists show what was written.
 pub(super) const LISTS_CATCH_UP: Duration = Duration::from_secs(60);
@@ -138,22 +165,21 @@ impl ZoneReader<'_> {
         }
     }
 
-    /// Reads what `plan` is about: single names, or all records where that takes fewer calls. Gives the names that were not read:
-    /// nothing may be written for these.
-    pub(super) async fn refresh(&self, state: &mut ZoneState, plan: &RecordPlan) -> Result<Unread, ZoneTrouble> {
+    /// Reads what `plan` is about: single names, or all records where that takes fewer calls.
+    pub(super) async fn refresh(&self, state: &mut ZoneState, plan: &RecordPlan) -> Result<ZoneReads, ZoneTrouble> {
         let names = plan.steps.iter().chain(&plan.withheld).map(|step| step.content().name.clone());
         let mut names: BTreeSet<String> = names.chain(state.unsure.keys().cloned()).collect();
+        let mut reads = ZoneReads::default();
         if state.is_whole && names.len() > state.records.len() / PAGE {
             let listed = self.list(state.zone.clone()).await?;
             *state = ZoneState { unsure: std::mem::take(&mut state.unsure), ..listed };
+            reads.all = state.is_whole;
             if state.is_whole {
                 names.clear();
             }
         }
-        let later = names.iter().nth(MOST_NAMES).cloned().map(|name| names.split_off(&name)).unwrap_or_default();
-        let mut unread: Unread = later.into_iter().map(|name| (name, None)).collect();
         let mut stopped: Option<Fault> = None;
-        for name in names {
+        for name in names.into_iter().take(MOST_NAMES) {
             let read = match &stopped {
                 Some(fault) => Err(fault.clone()),
                 None => self.pvtz.records_of(&state.zone.id, &name).await,
@@ -162,16 +188,17 @@ impl ZoneReader<'_> {
                 Ok(fresh) => {
                     state.records.retain(|record| !record.name.eq_ignore_ascii_case(&name));
                     state.records.extend(fresh);
+                    reads.names.insert(name);
                 }
                 Err(fault) if fault.kind == FaultKind::Gone => return Err(no_zone(&state.zone.id, fault)),
                 Err(fault) => {
                     stopped = Some(fault.clone()).filter(|fault| !concerns_one(fault.kind));
-                    unread.insert(name, Some(fault));
+                    reads.faults.insert(name, fault);
                 }
             }
         }
-        state.unsure.retain(|name, (_, since)| unread.contains_key(name) || since.elapsed() < LISTS_CATCH_UP);
-        Ok(unread)
+        state.unsure.retain(|name, (_, since)| reads.has(name).is_err() || since.elapsed() < LISTS_CATCH_UP);
+        Ok(reads)
     }
 }
 
