@@ -30,7 +30,9 @@ pub use origins::origins;
 pub use problem::NodeProblem;
 pub use source_dest_check::{CheckMemory, SourceDestCheck};
 pub use step::{NodePlan, NodeStep};
-pub use view::{SHUTDOWN, UNINITIALIZED, awaits_route, has_taint, is_ready, is_uninitialized, needs_instance};
+pub use view::{
+    SHUTDOWN, UNINITIALIZED, awaits_route, has_taint, is_ready, is_silent, is_uninitialized, needs_instance,
+};
 pub use write::{NodeChange, NodeWrite, OtherInstance, WriteTarget, taints_after};
 
 /// What the planner may do.

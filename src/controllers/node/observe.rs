@@ -13,7 +13,7 @@ use crate::plan::location::CloudLocation;
 use crate::plan::node::instance::{Instance, NetworkInterface};
 use crate::plan::node::removal::{Absence, MissingInstance};
 use crate::plan::node::{
-    self, CheckMemory, Exclusion, NodeClass, NodePlan, NodePolicy, NodeProblem, SourceDestCheck, discovery,
+    self, CheckMemory, Exclusion, NodeClass, NodePlan, NodePolicy, NodeProblem, SourceDestCheck, discovery, is_silent,
     is_uninitialized, needs_instance,
 };
 use crate::plan::provider_id::{NotEcs, ProviderId};
@@ -74,6 +74,8 @@ impl NodeObserver<'_> {
         for view in self.nodes.iter().filter(|view| !view.deleting && chosen(view)) {
             match node::classify(view) {
                 NodeClass::Ecs(id) => known.push((view.clone(), id)),
+                // Another instance can have the address of one that is gone.
+                NodeClass::Unidentified if is_silent(view) && !is_uninitialized(view) => {}
                 NodeClass::Unidentified => unidentified.push(view.clone()),
                 NodeClass::Excluded(Exclusion::LingjunWorker) => {
                     observed.plans.push((view.clone(), node::plan_lingjun(view)));

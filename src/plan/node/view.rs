@@ -28,6 +28,11 @@ pub fn needs_instance(view: &NodeView, routes: bool) -> bool {
     is_uninitialized(view) || (routes && !view.pod_cidrs.is_empty())
 }
 
+/// Whether the cluster calls the kubelet silent.
+pub fn is_silent(view: &NodeView) -> bool {
+    view.ready.as_ref().is_some_and(|ready| ready.status == ConditionStatus::Unknown)
+}
+
 /// Whether the node waits to be initialised.
 pub fn is_uninitialized(view: &NodeView) -> bool {
     has_taint(view, UNINITIALIZED)

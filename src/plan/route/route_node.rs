@@ -2,8 +2,8 @@
 
 use ipnet::IpNet;
 
-use crate::plan::inputs::{Condition, ConditionStatus, NodeView};
-use crate::plan::node::{NodeClass, classify};
+use crate::plan::inputs::{Condition, NodeView};
+use crate::plan::node::{NodeClass, classify, is_silent};
 use crate::plan::provider_id::ProviderId;
 
 /// A node, reduced to what its routes depend on.
@@ -31,7 +31,6 @@ impl RouteNode {
     /// Reduces a node. Nodes that are excluded, being deleted or of unknown readiness keep their entries and get no new ones.
     pub fn of(view: &NodeView) -> Self {
         let ours = matches!(classify(view), NodeClass::Ecs(_)) && !view.deleting;
-        let silent = view.ready.as_ref().is_some_and(|ready| ready.status == ConditionStatus::Unknown);
         let (mut cidrs, mut malformed) = (Vec::new(), Vec::new());
         for text in &view.pod_cidrs {
             match text.parse::<IpNet>() {
@@ -44,7 +43,7 @@ impl RouteNode {
             instance: ProviderId::parse(&view.provider_id).ok().map(|id| id.instance),
             cidrs,
             malformed,
-            gets_routes: ours && !silent,
+            gets_routes: ours && !is_silent(view),
             is_replaced: view.is_replaced,
             gets_condition: ours,
             condition: view.network_unavailable.clone(),
