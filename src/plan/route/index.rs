@@ -41,7 +41,7 @@ impl<'a> PodCidrIndex<'a> {
     pub(super) fn is_needed(&self, cidr: &IpNet, instance: &str, created_for: &MarkedNode<'_>) -> bool {
         let needs =
             |node: &RouteNode| node.gets_routes || node.is_incomplete() || node.instance.as_deref() == Some(instance);
-        self.nodes_with(cidr).any(needs) || self.incomplete.iter().any(|node| created_for.may_be(&node.name))
+        self.nodes_with(cidr).any(needs) || self.incomplete.iter().any(|node| created_for.is(&node.name))
     }
 }
 

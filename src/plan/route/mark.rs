@@ -22,8 +22,7 @@ pub fn description(cluster: &RouteCluster, node: &str) -> String {
     let RouteCluster { id, uid } = cluster;
     let uid = if uid.is_empty() { String::new() } else { format!("{UID}{uid} ") };
     let whole = format!("{}{uid}{NODE}{node}", prefix(id));
-    // What fills the description exactly looks like one that was cut.
-    if whole.len() < DESCRIPTION {
+    if whole.len() <= DESCRIPTION {
         return whole;
     }
     let hash = hash(node);
@@ -44,8 +43,7 @@ pub fn parse<'a>(cluster_id: &str, description: &'a str) -> Option<RouteMark<'a>
     }
     let node = match name.rfind(HASH_SIGN).map(|at| name.split_at(at)) {
         Some((start, hash)) => MarkedNode::Hashed { start, hash },
-        None if description.len() < DESCRIPTION => MarkedNode::Whole(name),
-        None => MarkedNode::Cut(name),
+        None => MarkedNode::Whole(name),
     };
     Some(RouteMark { uid, node })
 }
@@ -80,29 +78,21 @@ pub enum MarkedNode<'a> {
         /// As [`description`] writes it.
         hash: &'a str,
     },
-    /// As much of its name as fitted, by a version that wrote no hash. It may be one of several nodes.
-    Cut(&'a str),
 }
 
 impl<'a> MarkedNode<'a> {
-    /// Whether it certainly is this node.
+    /// Whether it is this node.
     pub fn is(&self, node: &str) -> bool {
         match self {
             Self::Whole(name) => *name == node,
             Self::Hashed { start, hash: of } => node.starts_with(start) && *of == hash(node),
-            Self::Cut(_) => false,
         }
-    }
-
-    /// Whether it can be this node.
-    pub fn may_be(&self, node: &str) -> bool {
-        self.is(node) || matches!(self, Self::Cut(start) if node.starts_with(start))
     }
 
     /// As much of the name as is known, for people.
     pub const fn name(&self) -> &'a str {
         match self {
-            Self::Whole(name) | Self::Hashed { start: name, .. } | Self::Cut(name) => name,
+            Self::Whole(name) | Self::Hashed { start: name, .. } => name,
         }
     }
 }
@@ -166,17 +156,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_mark_that_was_cut_without_a_hash_may_be_any_node_that_begins_so() {
-        let (one, other) = (format!("{}1", "n".repeat(250)), format!("{}2", "n".repeat(250)));
-        let cut: String = format!("{}{NODE}{one}", prefix("c1")).chars().take(DESCRIPTION).collect();
-        let marked = node("c1", &cut).unwrap();
-        assert!(marked.may_be(&one) && marked.may_be(&other) && !marked.is(&one) && !marked.may_be("n"));
-        let hashed = description(&cluster("c1", "u1"), &one);
-        let marked = node("c1", &hashed).unwrap();
-        assert!(marked.is(&one) && !marked.may_be(&other), "{hashed}");
-    }
-
     proptest! {
         #[test]
         fn marks_name_one_cluster_only(
@@ -185,9 +164,9 @@ mod tests {
             let (text, longer) = (description(&cluster(&mine, &uid), &host), format!("{host}0"));
             prop_assert!(text.len() <= DESCRIPTION);
             prop_assert!(parse(&mine, &text).is_some_and(|found| found.node.is(&host) && found.uid.unwrap_or_default() == uid));
-            prop_assert!(!node(&mine, &text).is_some_and(|found| found.may_be(&longer)));
+            prop_assert!(!node(&mine, &text).is_some_and(|found| found.is(&longer)));
             let text_of_longer = description(&cluster(&mine, &uid), &longer);
-            prop_assert!(!node(&mine, &text_of_longer).is_some_and(|found| found.may_be(&host)));
+            prop_assert!(!node(&mine, &text_of_longer).is_some_and(|found| found.is(&host)));
             prop_assume!(mine != other);
             prop_assert_eq!(node(&other, &text), None);
         }

@@ -93,7 +93,6 @@ impl OwnerEvidence {
         if nodes.is_empty() {
             return Some(MissingProof::NoNodes);
         }
-        // A mark that may be several nodes' proves nothing about one of them.
         let is_named = |name: &str| node.is_some_and(|node| node.is(name));
         let shown = |known: &RouteNode| is_named(&known.name) || known.instance.as_deref() == Some(instance);
         if nodes.iter().any(shown) || self.deleted.iter().any(|name| is_named(name)) {

@@ -75,7 +75,7 @@ fn needed(nodes: &[Arc<NodeView>], destination: IpNet, instance: &str, created_f
     let destination = destination.to_string();
     nodes.iter().any(|node| {
         let is_next_hop = ProviderId::parse(&node.provider_id).is_ok_and(|id| id.instance == instance);
-        created_for.may_be(&node.name) || is_next_hop || node.pod_cidrs.contains(&destination)
+        created_for.is(&node.name) || is_next_hop || node.pod_cidrs.contains(&destination)
     })
 }
 

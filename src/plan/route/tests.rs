@@ -359,22 +359,6 @@ fn a_node_whose_name_begins_with_anothers_proves_nothing_about_that_one() {
 }
 
 #[test]
-fn a_mark_that_was_cut_needs_the_proof_that_the_instance_is_gone() {
-    let name = |last: &str| format!("{}{last}", "n".repeat(250));
-    let mut cut = entry(cidr(1), "i-1", None);
-    cut.description = format!("alicloud-ccm cluster=c1 node={}", name("1")).chars().take(256).collect();
-    let plan_with = |presence: InstancePresence, deleted: &str| {
-        let evidence =
-            OwnerEvidence { deleted: [deleted.into()].into(), instances: [("i-1".to_owned(), presence)].into() };
-        let others = [node(&name("2"), "i-2", 2)];
-        later(&others, std::slice::from_ref(&cut), &RouteRules { evidence, ..rules(MINUTE) })
-    };
-    let kept = plan_with(InstancePresence::Exists, &name("1"));
-    assert!(!kept.steps.iter().any(RouteStep::deletes) && kept.withheld.len() == 1, "{kept:?}");
-    assert!(plan_with(InstancePresence::Gone, &name("1")).steps.iter().any(RouteStep::deletes));
-}
-
-#[test]
 fn entries_of_a_cluster_with_the_same_id_are_left_alone_and_told() {
     let uid = |uid: &str| RouteCluster { uid: uid.into(), ..cluster() };
     let of = |number, maker: RouteCluster, node: &str| RouteEntry {
