@@ -110,16 +110,21 @@ async fn explain(config: &Config, origin: &ConfigSource, (object, namespace): (&
         Ok(cluster) => {
             let object = match object {
                 ExplainArg::Object(object) => {
-                    Some(object.clone().within(namespace).within(&cluster.default_namespace()))
+                    Ok(Some(object.clone().within(namespace).within(&cluster.default_namespace())))
                 }
                 ExplainArg::Route(cidr) => node_with(&cluster, cidr).await,
             };
-            let Some(object) = object else {
-                (it.exists, it.summary) = (Some(false), "is needed by no node: none has this pod CIDR".to_owned());
-                return it;
-            };
-            it.object = object.to_string();
-            it.ask((config, origin), &object, cluster).await;
+            match object {
+                Ok(Some(object)) => {
+                    it.object = object.to_string();
+                    it.ask((config, origin), &object, cluster).await;
+                }
+                Ok(None) => {
+                    (it.exists, it.summary) = (Some(false), "is needed by no node: none has this pod CIDR".to_owned());
+                    return it;
+                }
+                Err(why) => it.unknown.push(format!("the node that has it: {why}")),
+            }
         }
         Err(CommandError(error)) => it.unknown.push(format!("everything in the cluster: {error}")),
     }
@@ -128,14 +133,14 @@ async fn explain(config: &Config, origin: &ConfigSource, (object, namespace): (&
 }
 
 /// The node whose route leads to these pods.
-async fn node_with(cluster: &Cluster, cidr: &IpNet) -> Option<ObjectArg> {
+async fn node_with(cluster: &Cluster, cidr: &IpNet) -> Result<Option<ObjectArg>, String> {
     let nodes = cluster.nodes();
-    nodes.store.synced().await;
+    nodes.listed().await?;
     let has = |node: &NodeView| {
         node.pod_cidrs.iter().filter_map(|text| text.parse().ok()).any(|own: IpNet| own.trunc() == *cidr)
     };
-    let name = nodes.store.all().iter().find(|node| has(node))?.name.clone();
-    Some(ObjectArg { kind: ObjectKind::Node, key: ObjectKey::cluster(name) })
+    let name = nodes.store.all().iter().find(|node| has(node)).map(|node| node.name.clone());
+    Ok(name.map(|name| ObjectArg { kind: ObjectKind::Node, key: ObjectKey::cluster(name) }))
 }
 
 impl Explanation {

@@ -85,7 +85,7 @@ async fn plan(config: &Config, only: Option<ObjectArg>) -> Result<WholePlan, Com
         Ok((cloud, location)) => Clients { cluster, cloud, location },
         Err(CommandError(error)) => {
             let services = cluster.services();
-            services.store.synced().await;
+            services.listed().await.map_err(CommandError)?;
             let is_asked = |service: &&Arc<ServiceView>| only.as_ref().is_none_or(|only| only.key == service.key);
             let services = services.store.all();
             plan.steps = services.iter().filter(is_asked).flat_map(|it| without_cloud(it, config)).collect();

@@ -58,7 +58,7 @@ pub(in crate::controllers) use self::report::pause;
 use self::state::States;
 use super::workqueue;
 use super::{Clients, Context, Previewed};
-use crate::alibaba::{CloudClient, Fault};
+use crate::alibaba::CloudClient;
 use crate::cluster::{Cluster, DirtyKeys, Watched};
 use crate::config::Config;
 use crate::fence::Fence;
@@ -170,18 +170,17 @@ async fn run_term<P: Product>(context: &Context, views: &Views, product: P, miss
 /// The plan for all Services, or for one with its desired and observed state. Writes nothing.
 ///
 /// # Errors
-/// The cloud did not answer.
+/// A list is missing, or the cloud did not answer.
 pub async fn plan(
     kind: LoadBalancerKind,
     clients: &Clients,
     config: &Config,
     only: Option<&ObjectKey>,
 ) -> Result<Previewed, String> {
-    let planned = match kind {
+    match kind {
         LoadBalancerKind::Clb => plan_product(clb_product(clients), clients, config, only).await,
         LoadBalancerKind::Nlb => plan_product(nlb_product(clients), clients, config, only).await,
-    };
-    planned.map_err(|fault| fault.to_string())
+    }
 }
 
 fn clb_product(clients: &Clients) -> ClbProduct {
@@ -197,23 +196,21 @@ async fn plan_product<P: Product>(
     clients: &Clients,
     config: &Config,
     only: Option<&ObjectKey>,
-) -> Result<Previewed, Fault> {
+) -> Result<Previewed, String> {
     let Clients { cluster, cloud, location } = clients;
     let location = Arc::new(location.clone());
     let connections = Connections { cluster, cloud, location: &location };
     let views = Views::of(cluster);
-    views.synced(cluster).await;
+    views.listed(cluster).await?;
     let settings = Arc::new(settings_of::<P>(config, cluster.uid(), &location));
     let states = States::new(P::CONTROLLER, Alarms::default(), Vanished::default());
     let preparer = connections.preparer(product, views, states);
     let Some(key) = only else {
-        let lines = dry_run::plan(&preparer, cluster, &settings).await?;
+        let lines = dry_run::plan(&preparer, cluster, &settings).await.map_err(|fault| fault.to_string())?;
         return Ok(Previewed { lines, ..Previewed::default() });
     };
-    match preparer.views.services.store.get(key) {
-        Some(service) => dry_run::plan_service(&preparer, cluster, &settings, service).await,
-        None => Ok(Previewed::default()),
-    }
+    let Some(service) = preparer.views.services.store.get(key) else { return Ok(Previewed::default()) };
+    dry_run::plan_service(&preparer, cluster, &settings, service).await.map_err(|fault| fault.to_string())
 }
 
 /// What planning needs to know of the configuration, of the cluster and of where this process runs.
@@ -279,6 +276,13 @@ impl Views {
     async fn synced(&self, cluster: &Cluster) {
         tokio::join!(self.services.store.synced(), self.endpoints.store.synced(), self.nodes.store.synced());
         cluster.identify().await;
+    }
+
+    /// The same for what ends by itself.
+    async fn listed(&self, cluster: &Cluster) -> Result<(), String> {
+        tokio::try_join!(self.services.listed(), self.endpoints.listed(), self.nodes.listed())?;
+        cluster.identify().await;
+        Ok(())
     }
 
     /// Why backends of the Service are not removed, whatever it says.

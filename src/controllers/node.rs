@@ -57,11 +57,11 @@ pub async fn run(context: Context) {
 /// What [`run`] would do now. Writes nothing.
 ///
 /// # Errors
-/// The first fault of the cloud, if it gave no answer about some node.
+/// There is no list of nodes, or the first fault of the cloud, if it gave no answer about some node.
 pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Previewed, String> {
     let Clients { cluster, cloud, location } = clients;
     let watched = cluster.nodes();
-    watched.store.synced().await;
+    watched.listed().await?;
     let nodes = &watched.store.all();
     let observer = NodeObserver { cloud, location, config, nodes };
     let observed = observer.observe(|_| true, &mut CheckMemory::default()).await;

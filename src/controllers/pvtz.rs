@@ -95,7 +95,7 @@ async fn read(
     watches: &Watches,
 ) -> Result<(RecordRules, WantedRecords, ZoneState), ZoneTrouble> {
     let Clients { cluster, cloud, location } = clients;
-    watches.synced().await;
+    watches.listed().await.map_err(ZoneTrouble::Unusable)?;
     cluster.identify().await;
     let reader = ZoneReader { pvtz: &cloud.pvtz, location, config, watches };
     let zone = reader.zone().await?;
@@ -144,6 +144,11 @@ impl Watches {
         self.nodes.store.synced().await;
     }
 }
+
+    /// The same for what ends by itself.
+    async fn listed(&self) -> Result<(), String> {
+        tokio::try_join!(self.services.listed(), self.endpoints.listed(), self.nodes.listed()).map(|_| ())
+    }
 
 struct PvtzReconciler {
     context: Context,

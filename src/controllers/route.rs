@@ -86,11 +86,11 @@ pub async fn run(context: Context) {
 /// What [`run`] would do now. Writes nothing.
 ///
 /// # Errors
-/// If the route tables cannot be read, in words.
+/// If nodes or the route tables cannot be read, in words.
 pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Previewed, String> {
     let Clients { cluster, cloud, location } = clients;
     let watched = cluster.nodes();
-    watched.store.synced().await;
+    watched.listed().await?;
     cluster.identify().await;
     let ids = tables::ids(cloud, location, config).await.map_err(|fault| fault.to_string())?;
     let mut tables = tables::read(cloud, &ids).await.map_err(|fault| fault.to_string())?;

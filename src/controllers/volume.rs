@@ -49,12 +49,12 @@ pub async fn run(context: Context) {
 /// What [`run`] would do now. Writes nothing.
 ///
 /// # Errors
-/// The first fault of the cloud, if it gave no answer about some disk.
+/// A list is missing, or the first fault of the cloud, if it gave no answer about some disk.
 pub async fn plan(clients: &Clients, config: &Config) -> Result<Previewed, String> {
     let Clients { cluster, cloud, location } = clients;
     let (volumes, nodes) = (cluster.volumes(), cluster.nodes());
-    volumes.store.synced().await;
-    nodes.store.synced().await;
+    volumes.listed().await?;
+    nodes.listed().await?;
     let rules = rules(cluster, &nodes, config);
     let looked = look(&cloud.ecs, &location.region, &rules, volumes.store.all().to_vec(), &mut BTreeMap::new()).await;
     let mut lines = Vec::new();

@@ -107,21 +107,20 @@ pub(super) async fn gather(config: &Config) -> (ClusterFacts, Option<Cluster>) {
         (right, may)
     };
     let (nodes, services) = (cluster.nodes(), cluster.services());
-    let late = |_| "the API server gave no list within 10 s, as without the right to it".to_owned();
     let (rights, leader, official, networks, listed_nodes, listed_services) = tokio::join!(
         join_all(rbac::rights(config, served).into_iter().map(ask)),
         cluster.leader(&config.leader_election),
         from_cluster::running(&cluster),
         OptionFuture::from(config.controllers.contains(route::NAME).then(|| route::look(&cluster))),
-        tokio::time::timeout(LONGEST_LIST, nodes.store.synced()),
-        tokio::time::timeout(LONGEST_LIST, services.store.synced()),
+        nodes.listed_within(LONGEST_LIST),
+        services.listed_within(LONGEST_LIST),
     );
     let inside = ServerFacts {
         rights,
         leader: leader.map_err(|fault| fault.to_string()),
         official,
-        nodes: listed_nodes.map(|()| nodes.store.all().to_vec()).map_err(late),
-        services: listed_services.map(|()| services.store.all().to_vec()).map_err(late),
+        nodes: listed_nodes.map(|()| nodes.store.all().to_vec()),
+        services: listed_services.map(|()| services.store.all().to_vec()),
         networks: networks.unwrap_or_default(),
     };
     (ClusterFacts { version: Ok(version), inside: Some(inside) }, Some(cluster))
