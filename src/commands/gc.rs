@@ -21,7 +21,7 @@ use super::{CommandError, CommandResult, Ended, print_findings, runtime};
 use crate::cli::OutputFormat;
 use crate::config::Config;
 use crate::controllers::Clients;
-use crate::controllers::orphan::{Leftover, Orphans};
+use crate::controllers::orphan::{Leftover, Orphans, Unjudged};
 use crate::controllers::registry::CONTROLLERS;
 use crate::fence::fence;
 use crate::plan::provenance::{Provenance, Unclaimed};
@@ -60,6 +60,9 @@ pub(super) struct Findings {
     deleted: Vec<Leftover>,
     /// What could not be read or deleted, and why.
     pub(super) problems: Vec<String>,
+    /// What was not looked at, because a controller that does not run has no right to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) notes: Vec<String>,
 }
 
 pub(super) fn run(config: &Config, deletion: Option<&Deletion>, output: OutputFormat) -> CommandResult {
@@ -115,9 +118,15 @@ pub(super) async fn look(clients: &Clients, config: &Config) -> Findings {
     // Kept, so that the controllers' looks share one list.
     let _watches = (clients.cluster.services(), clients.cluster.nodes());
     let mut findings = Findings::default();
-    for find in CONTROLLERS.iter().filter_map(|row| row.orphans) {
+    for (row, find) in CONTROLLERS.iter().filter_map(|row| Some((row, row.orphans?))) {
         let Orphans { found, problems } = find(clients, config).await;
-        findings.problems.extend(problems);
+        let runs = config.controllers.contains(row.name());
+        for Unjudged { why, is_denied } in problems {
+            match runs || !is_denied {
+                true => findings.problems.push(why),
+                false => findings.notes.push(format!("{} does not run: {why}", row.name())),
+            }
+        }
         for Unclaimed { what, provenance } in found {
             match provenance {
                 Provenance::ThisCluster => findings.orphans.push(what),
@@ -174,6 +183,9 @@ impl Findings {
         }
         if text.is_empty() {
             text.push_str("Nothing is without an owner.\n");
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "note: {note}");
         }
         text
     }

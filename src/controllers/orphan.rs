@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::alibaba::{CloudClient, Fault};
+use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::cluster::Store;
 use crate::fence::{Fence, Permit};
 use crate::plan::provenance::Unclaimed;
@@ -97,8 +97,35 @@ impl fmt::Display for Leftover {
 pub struct Orphans {
     /// What was found.
     pub found: Vec<Unclaimed<Leftover>>,
-    /// What could not be judged, and why, in words.
-    pub problems: Vec<String>,
+    /// What could not be judged, and why.
+    pub problems: Vec<Unjudged>,
+}
+
+/// Why something could not be judged.
+#[derive(Debug)]
+pub struct Unjudged {
+    /// In words.
+    pub why: String,
+    /// Whether a right is missing, which a controller that does not run has no need of.
+    pub is_denied: bool,
+}
+
+impl Unjudged {
+    /// The cloud did not say `what`.
+    pub(super) fn by(what: &str, fault: &Fault) -> Self {
+        Self { why: format!("{what}: {fault}"), is_denied: fault.kind == FaultKind::Denied }
+    }
+
+    /// There is no list of the owners: `why`.
+    pub(super) const fn unlisted(why: String) -> Self {
+        Self { why, is_denied: true }
+    }
+}
+
+impl From<String> for Unjudged {
+    fn from(why: String) -> Self {
+        Self { why, is_denied: false }
+    }
 }
 
 impl Orphans {

@@ -218,7 +218,7 @@ pub(crate) async fn judged(testbed: &Testbed, controllers: &[&str], more: &str) 
         found.extend(listed.found.iter().map(|one| one.what.fields.clone()));
     }
     limit(listed);
-    (found, problems)
+    (found, problems.into_iter().map(|problem| problem.why).collect())
 }
 
 fn config(testbed: &Testbed, controllers: &[&str], more: &str, set: &[&str]) -> checked::Config {

@@ -295,6 +295,22 @@ fn a_type_name_stands_for_one_thing() {
     assert!(places.len() > 500, "{}", places.len());
 }
 
+/// A watch retries for ever, and a command has no log in which it says so.
+#[test]
+fn a_command_waits_for_no_list_without_a_limit() {
+    let source = sources("src");
+    let of_commands = |path: &PathBuf| path.starts_with("src/commands") || path.ends_with("orphans.rs");
+    assert_eq!(offences(source.iter().filter(|(path, _)| of_commands(path)), &["synced"]), NONE);
+    let previews = source.iter().filter(|(path, _)| path.starts_with("src/controllers"));
+    let previews = previews.filter_map(|(path, text)| {
+        let body = text.split("\npub async fn plan(").nth(1)?.split("\n}").next()?;
+        Some((path.clone(), body.to_owned()))
+    });
+    let previews: Vec<_> = previews.collect();
+    assert_eq!(previews.len(), 5, "one for each file with a preview");
+    assert_eq!(offences(&previews, &["synced"]), NONE);
+}
+
 #[test]
 fn the_wall_clock_is_read_in_one_place() {
     let source = sources("src");

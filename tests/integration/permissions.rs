@@ -185,6 +185,30 @@ async fn every_configuration_lives_on_exactly_what_it_is_granted() {
     tokio::join!(live(Version::NEWEST, ALL), live(Version::V1_11, ALL), alone);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn gc_needs_no_right_that_the_controllers_do_not_need() {
+    let gc = async |controllers: &[&str]| {
+        let world = confined(Version::NEWEST, controllers, HASTE).await;
+        world.testbed.join(1);
+        let output = world.run(&["gc"]).await;
+        (String::from_utf8(output.stdout).unwrap(), output.status.code())
+    };
+    let ((text, code), (alone, code_alone)) = tokio::join!(gc(&["node", "service"]), gc(&["node"]));
+    assert!(text.starts_with("Nothing is without an owner.\nnote: route does not run: no route is judged"), "{text}");
+    assert_eq!((text.lines().count(), code), (2, Some(0)), "{text}");
+    assert!(alone.contains("note: service does not run: ") && alone.contains("no list of the kind Service"), "{alone}");
+    assert_eq!(code_alone, Some(0), "{alone}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_says_which_list_it_did_not_get() {
+    let world = World::new(&["service"], HASTE).await;
+    world.testbed.cluster.deny("kubernetes-admin", "list", "services");
+    let (plan, code) = world.plan().await;
+    assert!(plan.contains("problem: service: the API server gave no list of the kind Service"), "{plan}");
+    assert_eq!(code, Some(1), "{plan}");
+}
+
 /// Load balancers of both kinds are made, in vSwitches that are stated like this; without the right to list vSwitches, where it
 /// is needed, the event of one that is not made names it.
 async fn place(vswitches: &str, needs_list: bool) {

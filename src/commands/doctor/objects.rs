@@ -181,7 +181,8 @@ fn ownership(found: &gc::Findings, cluster_id: &str) -> Vec<CheckResult> {
             .seen(&doubtful.why)
             .repair("if no cluster needs it: alicloud-ccm gc --delete ID")
     });
-    let problems = found.problems.iter().map(|problem| Requirement::Orphans.note("not all was judged").seen(problem));
+    let unjudged = found.problems.iter().chain(&found.notes);
+    let problems = unjudged.map(|problem| Requirement::Orphans.note("not all was judged").seen(problem));
     findings.extend(orphans.chain(unproven).chain(problems));
     findings
 }

@@ -21,7 +21,7 @@ use super::{Clients, Context, NLB, Views, settings_of};
 use crate::alibaba::Fault;
 use crate::cluster::{Regarding, event_code};
 use crate::config::Config;
-use crate::controllers::orphan::{Orphans, owners};
+use crate::controllers::orphan::{Orphans, Unjudged, owners};
 use crate::controllers::reporter::tell_withheld;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::loadbalancer::orphans::{OrphanedGroup, OrphanedInstance, UnclaimedGroups};
@@ -65,7 +65,7 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
             add_left_behind(left.await, &mut orphans);
             match product.unclaimed_access_lists(&services, &settings).await {
                 Ok(lists) => orphans.add(lists),
-                Err(fault) => orphans.problems.push(format!("access control lists could not be listed: {fault}")),
+                Err(fault) => orphans.problems.push(Unjudged::by("access control lists could not be listed", &fault)),
             }
         }
         Err(why) => orphans.problems.push(why),
@@ -85,7 +85,7 @@ pub async fn nlb_orphans(clients: &Clients, config: &Config) -> Orphans {
         Ok(Left { services, settings, instances }) => {
             let groups = product.unclaimed_groups(&services, &instances, &settings).await;
             let UnclaimedGroups { mut of_instances, alone, used } = groups.unwrap_or_else(|fault| {
-                orphans.problems.push(format!("server groups could not be listed: {fault}"));
+                orphans.problems.push(Unjudged::by("server groups could not be listed", &fault));
                 UnclaimedGroups::default()
             });
             orphans.add(instances.into_iter().map(|one| {
@@ -124,7 +124,7 @@ fn suspects<'a>(
 fn add_left_behind<P: Product>(left: Result<Vec<Unclaimed<LeftBehind<P>>>, Fault>, orphans: &mut Orphans) {
     match left {
         Ok(left) => orphans.add(left),
-        Err(fault) => orphans.problems.push(format!("load balancers of users could not be read: {fault}")),
+        Err(fault) => orphans.problems.push(Unjudged::by("load balancers of users could not be read", &fault)),
     }
 }
 
@@ -135,23 +135,21 @@ struct Left {
     instances: Vec<Unclaimed<OrphanedInstance>>,
 }
 
-async fn unclaimed<P: Product>(clients: &Clients, config: &Config, product: &P) -> Result<Left, String> {
+async fn unclaimed<P: Product>(clients: &Clients, config: &Config, product: &P) -> Result<Left, Unjudged> {
     let Clients { cluster, location, .. } = clients;
     let services = cluster.services();
-    tokio::join!(services.store.synced(), cluster.identify());
-    let services = owners(&services.store)
-        .map_err(|why| format!("nothing of the controller {} is judged: {why}", P::CONTROLLER))?;
+    let unjudged = |why| format!("nothing of the controller {} is judged: {why}", P::CONTROLLER);
+    let (listed, ()) = tokio::join!(services.listed(), cluster.identify());
+    listed.map_err(|why| Unjudged::unlisted(unjudged(why)))?;
+    let services = owners(&services.store).map_err(unjudged)?;
     // Every cluster has at least the Service of its own API server: a list without any is a broken list.
     if services.is_empty() && !cluster.lists_any_service().await {
-        return Err(format!(
-            "the API server shows no Service at all; nothing of the controller {} is judged",
-            P::CONTROLLER
-        ));
+        return Err(unjudged("the API server shows no Service at all".to_owned()).into());
     }
     let settings = settings_of::<P>(config, cluster.uid(), location);
     let listed = owned(product, &services, &settings).await;
-    let failed = |fault| format!("load balancers of the controller {} could not be listed: {fault}", P::CONTROLLER);
-    let instances = listed.map_err(failed)?.unclaimed;
+    let failed = format!("load balancers of the controller {} could not be listed", P::CONTROLLER);
+    let instances = listed.map_err(|fault| Unjudged::by(&failed, &fault))?.unclaimed;
     Ok(Left { services, settings, instances })
 }
 

@@ -5,7 +5,7 @@ use crate::alibaba::pvtz::PrivateZone;
 use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::config::Config;
 use crate::controllers::Clients;
-use crate::controllers::orphan::{NotDeleted, Orphan, Orphans, permit};
+use crate::controllers::orphan::{NotDeleted, Orphan, Orphans, Unjudged, permit};
 use crate::fence::Fence;
 use crate::plan::inputs::ObjectKey;
 use crate::plan::provenance::{Provenance, Unclaimed};
@@ -34,11 +34,11 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
                 // The controller itself does without the permission.
                 Err(fault) if fault.kind == FaultKind::Denied => {}
                 Err(fault) => {
-                    orphans.problems.push(format!("zones that [pvtz] does not name could not be read: {fault}"));
+                    orphans.problems.push(Unjudged::by("zones that [pvtz] does not name could not be read", &fault));
                 }
             }
         }
-        Err(why) => orphans.problems.push(format!("no record of the private zone is judged: {why}")),
+        Err(why) => orphans.problems.push(format!("no record of the private zone is judged: {why}").into()),
     }
     orphans
 }
