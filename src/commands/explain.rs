@@ -268,8 +268,7 @@ impl Explanation {
     fn ended(&self) -> Ended {
         match self.exists {
             Some(_) if self.managed_by.is_empty() => Ended::NotManaged,
-            Some(_) if self.unknown.is_empty() && self.plan.is_empty() => Ended::Done,
-            Some(_) if self.unknown.is_empty() => Ended::SomethingToDo,
+            Some(_) if self.unknown.is_empty() => Ended::planned(&self.plan),
             _ => Ended::Incomplete,
         }
     }
