@@ -162,7 +162,7 @@ impl Explanation {
         }
         match process::ask(&config.server, &object.key, &self.managed_by).await {
             Ok(report) => self.process = report,
-            Err(why) => self.unknown.push(format!("the process on this machine: {why}")),
+            Err(why) => self.unread.push(format!("the process on this machine: {why}")),
         }
         match connect_cloud(config).await {
             Ok((cloud, location)) => {

@@ -256,29 +256,27 @@ async fn as_installed_it_encrypts_asks_for_tokens_and_answers_commands_beside_it
 
 /// The socket for commands on the machine answers root and the own user alone. Only root can be somebody else.
 async fn as_another_user(world: &World, port: u16) {
-    use std::os::unix::process::CommandExt as _;
+    use std::os::unix::{fs::chown, process::CommandExt as _};
+    const NOBODY: u32 = 65_534;
     let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("alicloud-ccm.toml");
-    std::fs::write(&config, format!("cloud.cluster_id = \"c\"\nserver.port = {port}\ncontrollers = [\"node\"]\n"))
-        .unwrap();
+    world.testbed.write_config(folder.path(), &["node"], "").unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_alicloud-ccm"));
-    command
-        .env_clear()
-        .env("ALICLOUD_CLIENT_SCHEME", "http")
-        .args(["doctor", "--set", "kubernetes.server=http://127.0.0.1:1", "--config"])
-        .arg(&config);
-    let endpoint = format!("http://{}", world.testbed.cloud_address());
-    for product in ["ECS", "VPC", "SLB", "METADATA"] {
-        command.env(format!("{product}_ENDPOINT"), &endpoint);
+    let files = std::fs::read_dir(folder.path()).unwrap().map(|file| chown(file.unwrap().path(), Some(NOBODY), None));
+    if files.collect::<Result<Vec<_>, _>>().is_err() {
+        return;
     }
-    let ended = tokio::task::spawn_blocking(move || command.uid(65_534).gid(65_534).output()).await.unwrap();
-    let Ok(ended) = ended else { return };
-    let said = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
-    assert!(
-        said.contains("process: no process answers") && said.contains("answers root and its own user alone"),
-        "{said}"
-    );
+    let ask = async |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_alicloud-ccm"));
+        command.env_clear().args(arguments).args(["--set", &format!("server.port={port}"), "--config"]);
+        command.arg(folder.path().join("alicloud-ccm.toml")).uid(NOBODY).gid(NOBODY);
+        let ended = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        (String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap(), ended.status.code())
+    };
+    let (said, _) = ask(&["doctor"]).await;
+    let refusal = "answers root and its own user alone";
+    assert!(said.contains("process: no process answers") && said.contains(refusal), "{said}");
+    let (said, code) = ask(&["explain", "node/node-1"]).await;
+    assert!(said.contains(refusal) && code != Some(1), "what the process knows is beside the object: {code:?} {said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
