@@ -189,7 +189,7 @@ impl Explanation {
     fn judge(&mut self, config: &Config, kind: ObjectKind, subject: Option<&Subject>) {
         self.exists = Some(subject.is_some());
         let Some(subject) = subject else { return };
-        for row in CONTROLLERS.iter().filter(|row| row.object == kind) {
+        for row in CONTROLLERS.iter().filter(|row| row.objects.contains(&kind)) {
             let controller = row.name();
             let is_running = config.controllers.contains(row.name());
             match (row.declines)(config, subject) {

@@ -89,7 +89,9 @@ async fn plan(config: &Config, only: Option<ObjectArg>) -> Result<WholePlan, Com
             return Ok(plan);
         }
     };
-    for controller in registry::running(config).filter(|row| only.as_ref().is_none_or(|only| only.kind == row.object)) {
+    for controller in
+        registry::running(config).filter(|row| only.as_ref().is_none_or(|only| row.objects.contains(&only.kind)))
+    {
         let key = only.as_ref().map(|only| &only.key);
         match (controller.preview)(&clients, config, key).await {
             Ok(Previewed { mut lines, .. }) => {
@@ -183,7 +185,6 @@ mod tests {
         assert_eq!(sum(vec![problem]), "Nothing to do; 1 problem.\n");
         assert_eq!(sum(vec![step]), "1 step.\n");
     }
-}
 
     #[test]
     fn notes_alone_are_nothing_to_do() {
@@ -194,3 +195,4 @@ mod tests {
         assert!(matches!(ended(&[LineKind::Note, LineKind::Step]), Ended::SomethingToDo));
         assert!(matches!(ended(&[LineKind::Problem]), Ended::SomethingToDo));
     }
+}

@@ -78,12 +78,13 @@ pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) 
     Ok(Previewed { lines, ..Previewed::default() })
 }
 
-/// Why a Service has no names; `None` if it has.
-pub fn declines(config: &Config, service: &ServiceView) -> Option<String> {
+/// Why a Service, or a node for `None`, has no names; `None` if it has.
+pub fn declines(config: &Config, service: Option<&ServiceView>) -> Option<String> {
     // Names are kept beside whatever serves the Service; users who did not ask for them do not miss them.
     if !config.controllers.contains(NAME) {
         return Some("it does not run".to_owned());
     }
+    let Some(service) = service else { return (!config.pvtz.nodes).then(|| "pvtz.nodes is false".to_owned()) };
     let namespaces = &config.pvtz.namespaces;
     let is_chosen = namespaces.is_empty() || namespaces.iter().any(|it| **it == *service.key.namespace);
     (!is_chosen).then(|| "pvtz.namespaces does not list its namespace".to_owned())
@@ -143,12 +144,12 @@ impl Watches {
         self.endpoints.store.synced().await;
         self.nodes.store.synced().await;
     }
-}
 
     /// The same for what ends by itself.
     async fn listed(&self) -> Result<(), String> {
         tokio::try_join!(self.services.listed(), self.endpoints.listed(), self.nodes.listed()).map(|_| ())
     }
+}
 
 struct PvtzReconciler {
     context: Context,

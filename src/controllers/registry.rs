@@ -52,8 +52,8 @@ pub struct Controller {
     pub section: &'static str,
     /// What a change of that section does, as the manual states it; it takes effect without a restart.
     pub on_change: &'static str,
-    /// The kind of object that its plan lines are about.
-    pub object: ObjectKind,
+    /// The kinds of objects that its plan lines are about; at most one without a namespace.
+    pub objects: &'static [ObjectKind],
     /// Its loop.
     pub run: Run,
     /// What runs instead while the controller is switched off.
@@ -107,7 +107,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         },
         section: "node",
         on_change: "at once, with a pass over all nodes",
-        object: ObjectKind::Node,
+        objects: &[ObjectKind::Node],
         run: |context| node::run(context).boxed(),
         when_off: None,
         preview: |clients, config, only| node::plan(clients, config, only).boxed(),
@@ -139,7 +139,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         entry: ControllerEntry { default_on: true, ..ControllerEntry::new(route::NAME, &["node-route-controller"]) },
         section: "route",
         on_change: "at once, with a pass over all nodes",
-        object: ObjectKind::Node,
+        objects: &[ObjectKind::Node],
         run: |context| route::run(context).boxed(),
         when_off: Some(Fallback {
             name: "routes-off",
@@ -183,7 +183,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         },
         section: "service",
         on_change: "at once, with a reconcile of all Services",
-        object: ObjectKind::Service,
+        objects: &[ObjectKind::Service],
         run: |context| loadbalancer::run(context).boxed(),
         when_off: None,
         preview: |clients, config, only| loadbalancer::plan(LoadBalancerKind::Clb, clients, config, only).boxed(),
@@ -206,7 +206,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         entry: ControllerEntry::new(loadbalancer::NLB, &["nlb-controller"]),
         section: "nlb",
         on_change: "at once, with a reconcile of all Services of network load balancers",
-        object: ObjectKind::Service,
+        objects: &[ObjectKind::Service],
         run: |context| loadbalancer::run_nlb(context).boxed(),
         when_off: None,
         preview: |clients, config, only| loadbalancer::plan(LoadBalancerKind::Nlb, clients, config, only).boxed(),
@@ -235,7 +235,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         entry: ControllerEntry::new(volume::NAME, &["pv-labels", "pvl"]),
         section: "volume_labels",
         on_change: "at once, with a pass over all volumes",
-        object: ObjectKind::PersistentVolume,
+        objects: &[ObjectKind::PersistentVolume],
         run: |context| volume::run(context).boxed(),
         when_off: None,
         preview: |clients, config, _| volume::plan(clients, config).boxed(),
@@ -253,12 +253,12 @@ pub static CONTROLLERS: [Controller; 6] = [
         },
         section: "pvtz",
         on_change: "at once, with a comparison of the whole zone",
-        object: ObjectKind::Service,
+        objects: &[ObjectKind::Service, ObjectKind::Node],
         run: |context| pvtz::run(context).boxed(),
         when_off: None,
         preview: |clients, config, only| pvtz::plan(clients, config, only).boxed(),
         orphans: Some(|clients, config| pvtz::orphans(clients, config).boxed()),
-        declines: |config, subject| pvtz::declines(config, service_of(subject)?),
+        declines: |config, subject| pvtz::declines(config, service_of(subject)),
         watches: &[WatchedKind::Services, WatchedKind::Endpoints, WatchedKind::Nodes],
         kubernetes: &[CLUSTER_UID],
         cloud: &[
@@ -338,6 +338,13 @@ impl Controller {
     /// Its name in the configuration, in logs and in metrics.
     pub const fn name(&self) -> &'static str {
         self.entry.name
+    }
+
+    /// How commands are asked about an object of its plan lines.
+    pub fn argument(&self, object: &str) -> String {
+        let is_it = |kind: &ObjectKind| (*kind == ObjectKind::Service) == object.contains('/');
+        let kind = self.objects.iter().copied().find(is_it).unwrap_or(ObjectKind::Node);
+        format!("{}/{object}", kind.short())
     }
 }
 

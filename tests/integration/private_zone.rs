@@ -132,6 +132,12 @@ async fn pods_with_a_host_name_and_nodes_have_names_of_their_own() {
         ..Endpoint::ready([10, 98, 1, 10 + number].into(), "node-1")
     };
     testbed.cluster.set_endpoints("default", "db", &[pod(0), pod(1)]).unwrap();
+    let output = world.run(&["plan", "node/node-1"]).await;
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("pvtz node-1\n  + add record"), "{text}");
+    assert_eq!(output.status.code(), Some(2));
+    let explained = String::from_utf8(world.run(&["explain", "node/node-1"]).await.stdout).unwrap();
+    assert!(explained.contains("+ pvtz: add record"), "{explained}");
     let ccm = world.start();
     let expected = [
         "10.1.98.10 PTR db-0.db.default.svc.cluster.play",

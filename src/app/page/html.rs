@@ -12,7 +12,6 @@ use super::overview::{ConfigFacts, Overview, SessionFacts};
 use super::plot;
 use crate::alibaba::{RateUse, queue_end};
 use crate::controllers::registry::CONTROLLERS;
-use crate::plan::inputs::ObjectKind;
 use crate::telemetry::activity::{PastStep, RunningReconcile};
 use crate::telemetry::alarms::{ObjectReport, SyncState, WithheldReport};
 
@@ -182,8 +181,7 @@ fn with_code(text: &str) -> Markup {
 /// How `explain` is asked about an object.
 fn explain_argument(ObjectReport { controller, object, .. }: &ObjectReport) -> String {
     let row = CONTROLLERS.iter().find(|row| row.name() == *controller);
-    let kind = row.map_or(ObjectKind::Node, |row| row.object);
-    format!("{}/{object}", kind.short())
+    row.map_or_else(|| object.clone(), |row| row.argument(object))
 }
 
 fn withheld(alarms: &[WithheldReport]) -> Markup {

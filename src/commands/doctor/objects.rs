@@ -11,7 +11,7 @@ use crate::commands::gc;
 use crate::config::Config;
 use crate::controllers::Clients;
 use crate::controllers::registry::{self, Controller};
-use crate::plan::inputs::{NodeView, ObjectKind};
+use crate::plan::inputs::NodeView;
 use crate::plan::node::instance::Instance;
 use crate::plan::node::{NodeClass, classify};
 use crate::plan::provenance::shared_id;
@@ -126,14 +126,13 @@ fn planned(row: &Controller, lines: &Result<Vec<PlanLine>, String>) -> Vec<Check
             ];
         }
     };
-    let prefix = if row.object == ObjectKind::Service { String::new() } else { format!("{}/", row.object.short()) };
     let of = |kind: LineKind| lines.iter().filter(move |line| line.kind == kind);
     let mut found: Vec<CheckResult> = of(LineKind::Problem)
         .take(MOST_PROBLEMS)
         .map(|PlanLine { object, text, .. }| {
             Requirement::Plan
                 .error(format!("{controller} {object}: {text}"))
-                .repair(format!("alicloud-ccm explain {prefix}{object}"))
+                .repair(format!("alicloud-ccm explain {}", row.argument(object)))
         })
         .collect();
     let more = of(LineKind::Problem).count().saturating_sub(MOST_PROBLEMS);

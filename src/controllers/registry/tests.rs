@@ -92,3 +92,15 @@ fn an_action_is_listed_only_where_the_configuration_calls_it() {
     assert!(!cloud_actions(&config).any(|action| action == actions::DESCRIBE_ROUTE_TABLES.0));
     assert!(!cloud_actions(&config).any(|action| action == actions::MODIFY_NETWORK_INTERFACE.0));
 }
+
+#[test]
+fn every_object_of_a_plan_has_an_argument_that_commands_accept() {
+    use crate::cli::ObjectArg;
+    for row in &CONTROLLERS {
+        for kind in row.objects {
+            let object = if *kind == ObjectKind::Service { "default/one" } else { "one" };
+            let argument: ObjectArg = row.argument(object).parse().unwrap();
+            assert_eq!((argument.kind, argument.key.to_string()), (*kind, object.to_owned()), "{}", row.name());
+        }
+    }
+}
