@@ -11,7 +11,7 @@ use super::quotas;
 use crate::alibaba::vpc::VpcAttributes;
 use crate::cli::{NEWEST_SERVER, server_version};
 use crate::cluster::{Cluster, Leader, Right};
-use crate::commands::migrate::from_cluster;
+use crate::commands::migrate::from_cluster::{self, RunningOfficial};
 use crate::commands::rbac;
 use crate::config::Config;
 use crate::controllers::route::{self, NetworkFindings};
@@ -24,8 +24,6 @@ use crate::telemetry::tasks::Tasks;
 
 /// How long a list may take: without the right to it there is none.
 const LONGEST_LIST: Duration = Duration::from_secs(10);
-/// The lock of the official controller.
-const OFFICIAL_LOCK: (&str, &str) = ("kube-system", "ccm");
 /// The oldest Kubernetes that is tested, as the second number; and the newest.
 const TESTED: (u32, u32) = (8, 36);
 
@@ -84,7 +82,7 @@ pub(super) struct ServerFacts {
     pub(super) rights: Vec<(Right, Result<bool, String>)>,
     pub(super) leader: Result<Option<Leader>, String>,
     /// What runs the official controller, and what could not be looked through.
-    pub(super) official: (Vec<String>, Vec<String>),
+    pub(super) official: (Vec<RunningOfficial>, Vec<String>),
     pub(super) nodes: Result<Vec<Arc<NodeView>>, String>,
     pub(super) services: Result<Vec<Arc<ServiceView>>, String>,
     pub(super) networks: NetworkFindings,
@@ -221,22 +219,18 @@ fn leader(leader: &Result<Option<Leader>, String>, config: &Config) -> CheckResu
     }
 }
 
-fn official((running, hidden): &(Vec<String>, Vec<String>), config: &Config) -> Vec<CheckResult> {
-    let mut found = Vec::new();
-    let election = &config.leader_election;
-    let is_same_lock = election.enabled && (&*election.namespace, &*election.name) == OFFICIAL_LOCK;
-    if !running.is_empty() {
-        let what = format!("the official controller still runs: {}", running.join(", "));
-        let finding = match is_same_lock {
+fn official((running, hidden): &(Vec<RunningOfficial>, Vec<String>), config: &Config) -> Vec<CheckResult> {
+    let mut found: Vec<CheckResult> = Vec::new();
+    for one in running {
+        let what = format!("the official controller still runs: {}", one.name);
+        let finding = match one.excludes(&config.leader_election) {
             true => Requirement::Official
                 .warning(format!("{what}; the lock keeps it and this program from writing at once")),
-            false => Requirement::Official.error(format!("{what}, under another lock, so that both write")),
+            false => Requirement::Official.error(format!("{what}, and no common lock, so that both write")),
         };
-        found.push(finding.repair(
-            "kubectl -n kube-system scale deployment NAME --replicas=0, delete its DaemonSet, or move its static pod away: \
-             docs/guides/migration.md",
-        ));
-    } else if hidden.is_empty() {
+        found.push(finding.repair(format!("{}: docs/guides/migration.md", one.stop)));
+    }
+    if running.is_empty() && hidden.is_empty() {
         found.push(Requirement::Official.ok("the official controller does not run"));
     }
     if let Some(why) = hidden.first() {

@@ -10,11 +10,15 @@ use serde_json::Value;
 
 use super::official::Official;
 use super::table::VARIABLES;
+use super::values::truth;
 use crate::cluster::{Cluster, ObjectPath, WriteFault};
 use crate::config::ProblemPlace;
+use crate::config::checked::{LeaderElection, ResourceLock};
 
 /// Where its manifests put it, on Kubernetes and on OpenShift 4.
-const NAMESPACES: [&str; 2] = ["kube-system", "openshift-cloud-controller-manager"];
+const NAMESPACES: [&str; 2] = [KUBE_SYSTEM, OPENSHIFT];
+const KUBE_SYSTEM: &str = "kube-system";
+const OPENSHIFT: &str = "openshift-cloud-controller-manager";
 const KINDS: [(&str, &str, &str); 3] = [
     ("Deployment", "/apis/apps/v1", "deployments"),
     ("DaemonSet", "/apis/apps/v1", "daemonsets"),
@@ -47,6 +51,22 @@ struct Workload {
     is_on: bool,
 }
 
+impl Workload {
+    fn image(&self) -> &str {
+        self.container["image"].as_str().unwrap_or_default()
+    }
+
+    fn stop(&self) -> String {
+        let (kind, place) = self.name.split_once(' ').unwrap_or_default();
+        let name = place.rsplit('/').next().unwrap_or_default();
+        match kind {
+            "Deployment" => format!("kubectl -n {} scale deployment {name} --replicas=0", self.namespace),
+            "DaemonSet" => format!("give the DaemonSet {place} a node selector that no node has"),
+            _ => format!("move the file of the static pod {place} away"),
+        }
+    }
+}
+
 /// Adds to `official` what the cluster shows in this namespace, or in the usual ones; the cloud config only if `wants_file`.
 pub(super) async fn read(cluster: &Cluster, official: &mut Official, namespace: Option<&str>, wants_file: bool) {
     let namespaces = namespace.map_or_else(|| NAMESPACES.to_vec(), |namespace| vec![namespace]);
@@ -59,7 +79,7 @@ pub(super) async fn read(cluster: &Cluster, official: &mut Official, namespace: 
     }
     let Some(workload) = choose(workloads, &namespaces, official) else { return };
     let place = ProblemPlace::Whole { file: PathBuf::from(&workload.name) };
-    official.is_v1 |= is_v1(workload.container["image"].as_str().unwrap_or_default());
+    official.is_v1 |= is_v1(workload.image());
     official.notes.push(format!("read from the {}", workload.name));
     if workload.arguments.iter().any(|argument| argument.contains('$')) {
         official.is_problem(place.clone(), "the command line names variables, which cannot be read", BY_FILES);
@@ -78,10 +98,55 @@ pub(super) async fn read(cluster: &Cluster, official: &mut Official, namespace: 
     }
 }
 
-/// What runs the official controller, by kind, namespace and name; and what could not be looked through, and why.
-pub(in crate::commands) async fn running(cluster: &Cluster) -> (Vec<String>, Vec<String>) {
+/// An official controller that runs.
+pub(in crate::commands) struct RunningOfficial {
+    /// Kind, namespace and name, for people.
+    pub(in crate::commands) name: String,
+    /// How a person stops it.
+    pub(in crate::commands) stop: String,
+    /// Namespace, name and kind of the lock that its leader holds; `None` if it takes none.
+    lock: Option<(String, String, String)>,
+}
+
+impl RunningOfficial {
+    fn new(workload: &Workload) -> Self {
+        let mut given = Official { is_v1: is_v1(workload.image()), ..Official::default() };
+        given.read_flags(&workload.arguments, |_| ProblemPlace::Whole { file: PathBuf::from(&workload.name) });
+        let flag = |name: &str, default: &str| {
+            let stated = given.stated.iter().rev().find(|stated| stated.setting.name == name);
+            stated.map_or(default, |stated| stated.value.trim()).to_owned()
+        };
+        let (name, kind) = match (&*workload.namespace, given.is_v1) {
+            (OPENSHIFT, _) => ("cloud-controller-manager", "leases"),
+            (_, true) => ("ccm", "endpoints"),
+            (_, false) => ("ccm", "leases"),
+        };
+        let lock = (
+            flag("--leader-elect-resource-namespace", KUBE_SYSTEM),
+            flag("--leader-elect-resource-name", name),
+            flag("--leader-elect-resource-lock", kind),
+        );
+        let is_elected = truth(&flag("--leader-elect", "true")) != Some(false);
+        Self { name: workload.name.clone(), stop: workload.stop(), lock: is_elected.then_some(lock) }
+    }
+
+    /// Whether its leader and that of this program never write at once.
+    pub(in crate::commands) fn excludes(&self, election: &LeaderElection) -> bool {
+        self.lock.as_ref().is_some_and(|(namespace, name, kind)| {
+            let is_same = (namespace, name) == (&election.namespace, &election.name);
+            let is_held = match kind.as_str() {
+                "endpoints" => election.resource_lock == ResourceLock::EndpointsLeases,
+                kind => kind.ends_with("leases"),
+            };
+            election.enabled && is_same && is_held
+        })
+    }
+}
+
+/// What runs the official controller, and what could not be looked through, and why.
+pub(in crate::commands) async fn running(cluster: &Cluster) -> (Vec<RunningOfficial>, Vec<String>) {
     let (found, hidden) = find(cluster, &NAMESPACES).await;
-    let running = found.into_iter().filter(|workload| workload.is_on).map(|workload| workload.name).collect();
+    let running = found.iter().filter(|workload| workload.is_on).map(RunningOfficial::new).collect();
     (running, hidden.into_iter().map(|(what, fault)| format!("{what}: {fault}")).collect())
 }
 
@@ -141,7 +206,7 @@ fn workload(kind: &str, namespace: &str, object: &Value) -> Option<Workload> {
         pod,
         container: container.clone(),
         arguments,
-        is_on: object["spec"]["replicas"] != 0,
+        is_on: object["spec"]["replicas"] != 0 && object["status"]["desiredNumberScheduled"] != 0,
     })
 }
 
@@ -392,6 +457,47 @@ mod tests {
             assert_eq!(given(container), None, "{other}");
         }
         assert!(is_v1("acs/cloud-controller-manager-amd64:v1.9.3.340-g1234") && !is_v1(image));
+    }
+
+    #[test]
+    fn only_a_lock_that_both_take_keeps_both_from_writing() {
+        let running = |kind: &str, namespace: &str, tag: &str, flags: &str| {
+            let image = format!("acs/cloud-controller-manager-amd64:{tag}");
+            let args: Vec<&str> = flags.split_whitespace().collect();
+            let pod = json!({ "containers": [{ "image": image, "args": args }] });
+            let object = json!({ "metadata": { "name": "ccm" }, "spec": { "template": { "spec": pod } } });
+            RunningOfficial::new(&workload(kind, namespace, &object).unwrap())
+        };
+        let ours = LeaderElection::default();
+        let old = LeaderElection { resource_lock: ResourceLock::EndpointsLeases, ..LeaderElection::default() };
+        for (namespace, tag, flags, expected) in [
+            (KUBE_SYSTEM, "v2.14.0", "", [true, true]),
+            (KUBE_SYSTEM, "v2.14.0", "--leader-elect=false", [false, false]),
+            (KUBE_SYSTEM, "v2.14.0", "--leader-elect-resource-name=other", [false, false]),
+            (KUBE_SYSTEM, "v2.14.0", "--leader-elect-resource-lock=configmaps", [false, false]),
+            (KUBE_SYSTEM, "v1.9.3", "--leader-elect=true", [false, true]),
+            (KUBE_SYSTEM, "v1.9.3", "--leader-elect-resource-lock=leases", [true, true]),
+            (OPENSHIFT, "v1", format!("--leader-elect-resource-namespace={OPENSHIFT}").as_str(), [false, false]),
+        ] {
+            let found = running("Deployment", namespace, tag, flags);
+            assert_eq!([found.excludes(&ours), found.excludes(&old)], expected, "{namespace} {tag} {flags}");
+        }
+        let off = LeaderElection { enabled: false, ..LeaderElection::default() };
+        let found = running("Deployment", OPENSHIFT, "v2.14.0", "");
+        assert!(!found.excludes(&off));
+        assert_eq!(found.stop, format!("kubectl -n {OPENSHIFT} scale deployment ccm --replicas=0"));
+        assert!(running("DaemonSet", KUBE_SYSTEM, "v1", "").stop.contains("DaemonSet kube-system/ccm a node selector"));
+    }
+
+    #[test]
+    fn a_daemon_set_that_fits_no_node_does_not_run() {
+        let is_on = |status: Value| {
+            let pod = json!({ "containers": [{ "image": "acs/cloud-controller-manager-amd64:v2.14.0" }] });
+            let object = json!({ "spec": { "template": { "spec": pod } }, "status": status });
+            workload("DaemonSet", KUBE_SYSTEM, &object).unwrap().is_on
+        };
+        assert!(!is_on(json!({ "desiredNumberScheduled": 0 })));
+        assert!(is_on(json!({ "desiredNumberScheduled": 3 })) && is_on(Value::Null));
     }
 
     #[test]
