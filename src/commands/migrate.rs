@@ -100,7 +100,12 @@ fn notes(remarks: &[String]) -> String {
 fn save(folder: &Path, files: &[(&str, String)], migration: &Migration) -> io::Result<()> {
     DirBuilder::new().recursive(true).create(folder)?;
     let keys = migration.key_files.iter().map(|(name, secret)| (*name, secret.expose(), 0o600));
-    for (name, content, mode) in files.iter().map(|(name, content)| (*name, content.as_str(), 0o644)).chain(keys) {
+    let all: Vec<_> = files.iter().map(|(name, content)| (*name, content.as_str(), 0o644)).chain(keys).collect();
+    if let Some(path) = all.iter().map(|(name, ..)| folder.join(name)).find(|path| path.symlink_metadata().is_ok()) {
+        let told = format!("nothing is written, because {} is there already", path.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, told));
+    }
+    for (name, content, mode) in all {
         let path = folder.join(name);
         let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
         let written = opened.and_then(|mut file| file.write_all(content.as_bytes()));

@@ -71,7 +71,14 @@ fn a_cloud_config_and_flags_become_files_that_are_accepted() {
 
     let again = binary(&saved);
     assert_eq!(again.status.code(), Some(1));
-    assert!(text(&again.stderr).contains("alicloud-ccm.toml is not written"), "{}", text(&again.stderr));
+    assert!(text(&again.stderr).contains("alicloud-ccm.toml is there already"), "{}", text(&again.stderr));
+    std::fs::remove_file(out.join("alicloud-ccm.toml")).unwrap();
+    let again = binary(&saved);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(!out.join("alicloud-ccm.toml").exists(), "exit code 1 means that nothing was written");
+    let locked = [&named[..], &["--", "--leader-elect-resource-lock=configmaps"]].concat();
+    let printed = succeeded(&binary(&locked));
+    assert!(printed.contains("- --leader-elect-resource-lock: no lock here is a ConfigMap alone"), "{printed}");
 }
 
 #[test]

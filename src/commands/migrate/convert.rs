@@ -294,6 +294,10 @@ impl Draft {
     }
 
     fn choose_lock(&mut self, official: &Official) {
+        if stated(official, "--leader-elect-resource-lock").is_some_and(|lock| lock.value.trim() == "configmaps") {
+            let note = "no lock here is a ConfigMap alone: stop the official controller before this program starts";
+            self.notes.push(format!("--leader-elect-resource-lock: {note}"));
+        }
         if official.is_v1 && stated(official, "--leader-elect-resource-lock").is_none() {
             let origin = "the lock of v1.9.3, until that is removed";
             self.put("leader_election.resource_lock", "endpointsleases".into(), origin, None);
