@@ -119,7 +119,8 @@ fn execute(cli: Cli) -> CommandResult {
         Command::Check { cluster } => {
             let mut origin = in_use(source)?;
             // Keys of this machine would hide what is wrong with those of the cluster.
-            origin.environment.retain(|_, _| origin.purpose == ConfigPurpose::Here);
+            let is_here = origin.purpose == ConfigPurpose::Here;
+            origin.environment.retain(|name, _| is_here || name.starts_with(config::VARIABLE_PREFIX));
             check::run(&load_from(&origin)?, cluster)
         }
         Command::Plan { object, namespace, output } => {
@@ -205,8 +206,11 @@ fn in_use(source: &SourceArgs) -> Result<ConfigSource, CommandError> {
     if !connect::is_for_kubectl() || has_file(source) {
         return Ok(origin);
     }
-    let text = Some(kubectl::configuration(&elsewhere(&origin)?)?);
-    Ok(ConfigSource { text, path: kubectl::PLACE.into(), purpose: ConfigPurpose::Elsewhere, ..origin })
+    let (text, variables) = kubectl::configuration(&elsewhere(&origin)?)?;
+    let (text, purpose) = (Some(text), ConfigPurpose::Elsewhere);
+    let mut found = ConfigSource { text, path: kubectl::PLACE.into(), purpose, ..origin };
+    found.environment.extend(variables);
+    Ok(found)
 }
 
 fn load_from(origin: &ConfigSource) -> Result<Loaded, ConfigReport> {

@@ -67,6 +67,26 @@ async fn the_configuration_of_the_cluster_is_used_where_there_is_no_file() {
     assert!(page.contains("kube-system/alicloud-ccm/alicloud-ccm.toml is right"), "{page}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_values_of_the_chart_win_as_they_do_in_the_pods() {
+    let world = world().await;
+    install(&world);
+    let env = json!([
+        {"name": "ALICLOUD_CCM__CONTROLLERS", "value": "[\"node\"]"},
+        {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]);
+    let pod = json!({"containers": [{"name": "alicloud-ccm", "image": "alicloud-ccm", "env": env}]});
+    let workload = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "alicloud-ccm", "namespace": "kube-system"},
+        "spec": {"selector": {"matchLabels": {"app": "ccm"}},
+            "template": {"metadata": {"labels": {"app": "ccm"}}, "spec": pod}},
+    });
+    world.testbed.cluster.create(workload).unwrap();
+    let (page, code) = plugin_with(&world, &["explain", "svc/web"], &OWN_KEYS).await;
+    assert!(page.contains("is managed by no controller of this program: not by service"), "{page}");
+    assert_eq!(code, Some(3), "{page}");
+}
+
 const OWN_KEYS: [(&str, &str); 2] =
     [("ALIBABA_CLOUD_ACCESS_KEY_ID", ACCESS_KEY.0), ("ALIBABA_CLOUD_ACCESS_KEY_SECRET", ACCESS_KEY.1)];
 
