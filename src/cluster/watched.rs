@@ -41,7 +41,7 @@ impl<V> Watched<V> {
         }
         let OpenWatch { kind, health, .. } = &*self.open;
         let why = health.snapshot().watches.remove(kind).and_then(|watch| watch.interrupted);
-        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        let why = why.map_or_else(String::new, |why| format!(": {}", why.reason));
         let seconds = limit.as_secs();
         Err(format!(
             "the API server gave no list of the kind {kind} within {seconds} s, as without the right to it{why}"
