@@ -268,7 +268,8 @@ impl Explanation {
     fn ended(&self) -> Ended {
         match self.exists {
             Some(_) if self.managed_by.is_empty() => Ended::NotManaged,
-            Some(_) if self.unknown.is_empty() => Ended::planned(&self.plan),
+            Some(_) if self.unknown.is_empty() && self.plan.is_empty() => Ended::Done,
+            Some(_) if self.unknown.is_empty() => Ended::SomethingToDo,
             _ => Ended::Incomplete,
         }
     }

@@ -23,13 +23,6 @@ fn managed() -> Explanation {
 }
 
 #[test]
-fn neither_a_note_nor_what_is_beside_the_object_is_something_to_do() {
-    let plan = vec![line(LineKind::Note, "it waits")];
-    let noted = Explanation { plan, unread: vec!["the process on this machine: no".to_owned()], ..managed() };
-    assert!(matches!(noted.ended(), Ended::Done));
-}
-
-#[test]
 fn what_matters_most_is_said_first() {
     let declined = |reason: &str| vec![Declined { controller: "nlb", reason: reason.to_owned() }];
     let problem = line(LineKind::Problem, "scheduler");
