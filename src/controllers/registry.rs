@@ -343,7 +343,7 @@ impl Controller {
     /// How commands are asked about an object of its plan lines.
     pub fn argument(&self, object: &str) -> String {
         let is_it = |kind: &ObjectKind| (*kind == ObjectKind::Service) == object.contains('/');
-        let kind = self.objects.iter().copied().find(is_it).unwrap_or(ObjectKind::Node);
+        let kind = self.objects.iter().copied().find(is_it).unwrap_or(self.objects[0]);
         format!("{}/{object}", kind.short())
     }
 }

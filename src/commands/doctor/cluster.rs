@@ -18,7 +18,7 @@ use crate::controllers::route::{self, NetworkFindings};
 use crate::controllers::{loadbalancer, node};
 use crate::plan::count_of;
 use crate::plan::inputs::{NodeView, ServiceView};
-use crate::plan::node::{NodeClass, SHUTDOWN, classify, has_taint, is_uninitialized};
+use crate::plan::node::{NodeClass, SHUTDOWN, classify, has_taint, is_uninitialized, needs_instance};
 use crate::telemetry::alarms::named;
 use crate::telemetry::tasks::Tasks;
 
@@ -266,8 +266,13 @@ fn nodes(views: &[Arc<NodeView>], config: &Config, is_led: bool) -> Vec<CheckRes
     }
     let is_bare = |view: &NodeView| classify(view) == NodeClass::Unidentified && !is_uninitialized(view);
     found.extend(names(&is_bare).map(|names| {
-        Requirement::Nodes
-            .warning(format!("{names} has no spec.providerID, and its kubelet set no taint"))
+        let what = format!("{names} has no spec.providerID, and its kubelet set no taint");
+        // It gets no route.
+        let lacks_route =
+            |view: &Arc<NodeView>| is_bare(view) && needs_instance(view, config.controllers.contains(route::NAME));
+        let lacking = views.iter().any(lacks_route);
+        let found = if lacking { Requirement::Nodes.error(what) } else { Requirement::Nodes.warning(what) };
+        found
             .seen("its kubelet does not run with --cloud-provider=external")
             .repair("on that machine: alicloud-ccm kubelet-args; or let the node controller find the instance")
     }));

@@ -144,7 +144,8 @@ async fn unclaimed<P: Product>(clients: &Clients, config: &Config, product: &P) 
     let services = owners(&services.store).map_err(unjudged)?;
     // Every cluster has at least the Service of its own API server: a list without any is a broken list.
     if services.is_empty() && !cluster.lists_any_service().await {
-        return Err(unjudged("the API server shows no Service at all".to_owned()).into());
+        let why = "the API server shows no Service at all";
+        return Err(format!("{why}; nothing of the controller {} is judged", P::CONTROLLER).into());
     }
     let settings = settings_of::<P>(config, cluster.uid(), location);
     let listed = owned(product, &services, &settings).await;
