@@ -11,7 +11,7 @@ use super::status::ConnectionHealth;
 use super::store::Store;
 use crate::telemetry::tasks::Tasks;
 
-/// How long the first list may take where somebody waits for it.
+/// Longest time that a command waits for the first list of a kind.
 const LONGEST_LIST: Duration = Duration::from_secs(30);
 
 /// A store that is kept filled by a watch as long as any clone of this handle lives.
@@ -23,7 +23,7 @@ pub struct Watched<V> {
 }
 
 impl<V> Watched<V> {
-    /// Completes when the first list has arrived whole, for what somebody waits for: a watch retries for ever.
+    /// Completes when the first list has arrived whole, or after 30 s: the watch itself retries without end.
     ///
     /// # Errors
     /// There is no list in time, in words.

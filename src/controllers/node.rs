@@ -176,8 +176,8 @@ impl NodeReconciler {
         self.known.get(&*view.name).is_some_and(|known| !differs(known, view))
     }
 
-    /// Whether another program has replaced nothing but the addresses that were just written. That is told, and only the next
-    /// periodic reconcile writes them again: a kubelet with a cloud provider of its own would go on for ever.
+    /// Whether another program replaced only the addresses that the controller wrote last. The controller then warns, and writes
+    /// them again at the next periodic reconcile: it and a kubelet that is not external would write in turn without end.
     fn is_overruled(&mut self, view: &NodeView) -> bool {
         let known = self.known.get(&*view.name).filter(|_| self.addressed.contains(&view.name));
         let Some(known) = known.filter(|known| node_patch::is_newer(view, known)) else { return false };

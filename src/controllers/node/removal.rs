@@ -98,7 +98,7 @@ impl NodeRemover {
         self.seen.retain(|name, _| names.contains(name.as_str()));
     }
 
-    /// Another process may lead from now on, or no node controller run: nothing renews what was found out.
+    /// Forgets what this term found out: from now on, another replica may lead, or no node controller may run.
     pub(super) fn forget_findings(&mut self, nodes: &Store<NodeView>) {
         self.ledger.forget_missing();
         self.seen.clear();
@@ -289,7 +289,7 @@ mod tests {
         };
         assert!(matches!(look(&mut remover, 10), RemovalDecision::Wait(_)));
         remover.forget_findings(&store);
-        assert!(!store.get(&key).unwrap().is_replaced, "nobody would take it back");
+        assert!(!store.get(&key).unwrap().is_replaced, "no controller would clear the flag");
         let first = look(&mut remover, 100);
         assert!(matches!(first, RemovalDecision::Wait(_)), "one sighting removes nothing: {first:?}");
     }

@@ -211,7 +211,7 @@ impl RemovalLedger {
         self.elsewhere.retain(|uid| exists(uid));
     }
 
-    /// Forgets which instances are missing: what happens while nobody looks can void each observation.
+    /// Forgets which instances are missing: an observation of an earlier term proves nothing.
     pub fn forget_missing(&mut self) {
         self.missing.clear();
     }
