@@ -34,7 +34,7 @@ use crate::cluster;
 use crate::config::{self, Config, ConfigPurpose, ConfigReport, ConfigSource, Loaded};
 use crate::controllers::registry::CATALOG;
 use crate::plan::loadbalancer::annotations::reference::{introduction, spec_fields, tables};
-use crate::plan::{clb, nlb};
+use crate::plan::{LineKind, PlanLine, clb, nlb};
 use crate::telemetry::panics;
 
 /// How a command ended.
@@ -47,6 +47,13 @@ enum Ended {
     SomethingToDo = 2,
     /// Code 3: the object that was asked about does not exist, or no controller is responsible for it.
     NotManaged = 3,
+}
+
+impl Ended {
+    /// How a command ends that knows these lines of a plan, and lacks nothing.
+    fn planned(lines: &[PlanLine]) -> Self {
+        if lines.iter().all(|line| line.kind == LineKind::Note) { Self::Done } else { Self::SomethingToDo }
+    }
 }
 
 /// Why a command did not do what was asked for, in words. Code 1.

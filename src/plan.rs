@@ -41,7 +41,9 @@ pub enum LineKind {
     Step,
     /// Something is in the way.
     Problem,
-    /// Something waits, or is worth knowing.
+    /// The object is out of sync, and the controller withholds the step that mends it.
+    Withheld,
+    /// Something is worth knowing.
     Note,
 }
 
@@ -57,6 +59,7 @@ impl PlanLine {
             (LineKind::Step, true) => "!",
             (LineKind::Step, false) => "+",
             (LineKind::Problem, _) => "problem:",
+            (LineKind::Withheld, _) => "withheld:",
             (LineKind::Note, _) => "note:",
         }
     }

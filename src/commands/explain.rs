@@ -225,6 +225,7 @@ impl Explanation {
         let steps = self.lines(LineKind::Step).count();
         let missing = format!("{} {} missing", count_of(steps, "step"), if steps == 1 { "is" } else { "are" });
         let problem = self.lines(LineKind::Problem).next();
+        let withheld = self.lines(LineKind::Withheld).next();
         let warning = self.events.first().filter(|event| event.is_warning);
         let is_leaderless = self.is_elected && self.leader.as_ref().is_none_or(|leader| leader.is_expired);
         match (self.exists, self.not_managed_by.first(), problem) {
@@ -249,10 +250,11 @@ impl Explanation {
                 }
                 (None, None) => format!("is out of sync, {missing}"),
             },
-            _ => match (self.lines(LineKind::Note).next(), self.unknown.first()) {
-                (Some(note), _) => format!("is in sync; {}", note.text),
-                (None, Some(unknown)) => format!("may be in sync; not known is {unknown}"),
-                (None, None) => "is in sync".to_owned(),
+            _ => match (withheld, self.lines(LineKind::Note).next(), self.unknown.first()) {
+                (Some(withheld), ..) => format!("is out of sync; withheld: {}", withheld.text),
+                (None, Some(note), _) => format!("is in sync; {}", note.text),
+                (None, None, Some(unknown)) => format!("may be in sync; not known is {unknown}"),
+                (None, None, None) => "is in sync".to_owned(),
             },
         }
     }
@@ -268,8 +270,7 @@ impl Explanation {
     fn ended(&self) -> Ended {
         match self.exists {
             Some(_) if self.managed_by.is_empty() => Ended::NotManaged,
-            Some(_) if self.unknown.is_empty() && self.plan.is_empty() => Ended::Done,
-            Some(_) if self.unknown.is_empty() => Ended::SomethingToDo,
+            Some(_) if self.unknown.is_empty() => Ended::planned(&self.plan),
             _ => Ended::Incomplete,
         }
     }

@@ -64,11 +64,7 @@ pub(super) fn run(config: &Config, only: Option<ObjectArg>, output: OutputFormat
     if plan.not_managed.is_some() {
         return Ok(Ended::NotManaged);
     }
-    Ok(match (plan.problems.is_empty(), plan.steps.is_empty()) {
-        (false, _) => Ended::Incomplete,
-        (true, true) => Ended::Done,
-        (true, false) => Ended::SomethingToDo,
-    })
+    Ok(if plan.problems.is_empty() { Ended::planned(&plan.steps) } else { Ended::Incomplete })
 }
 
 async fn plan(config: &Config, only: Option<ObjectArg>) -> Result<WholePlan, CommandError> {
@@ -153,7 +149,11 @@ impl WholePlan {
             (steps, 1) => format!("{}, of which 1 destroys something", count_of(steps, "step")),
             (steps, more) => format!("{}, of which {more} destroy something", count_of(steps, "step")),
         };
-        let others = [(of(LineKind::Problem) + self.problems.len(), "problem"), (of(LineKind::Note), "note")];
+        let others = [
+            (of(LineKind::Problem) + self.problems.len(), "problem"),
+            (of(LineKind::Withheld), "withheld step"),
+            (of(LineKind::Note), "note"),
+        ];
         let others = others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| count_of(*count, what));
         let parts: Vec<String> = std::iter::once(steps).chain(others).collect();
         format!("{}.\n", parts.join("; "))
@@ -170,23 +170,38 @@ mod tests {
             let (object, text) = ("n".to_owned(), text.to_owned());
             PlanLine { controller: "node", object, text, destroys, kind }
         };
-        let (step, note) = (line(LineKind::Step, false, "add"), line(LineKind::Note, false, "it waits"));
+        let (step, note) = (line(LineKind::Step, false, "add"), line(LineKind::Note, false, "it moves"));
+        let withheld = line(LineKind::Withheld, false, "it waits");
         let problem = line(LineKind::Problem, false, "no instance");
-        let steps = vec![step.clone(), line(LineKind::Step, true, "remove"), problem.clone(), note];
+        let steps = vec![step.clone(), line(LineKind::Step, true, "remove"), problem.clone(), withheld, note];
         let plan = WholePlan { steps, problems: vec!["route: denied".to_owned()], ..WholePlan::default() };
         expect_test::expect![[r#"
             node n
               + add
               ! remove
               problem: no instance
-              note: it waits
+              withheld: it waits
+              note: it moves
             problem: route: denied
-            2 steps, of which 1 destroys something; 2 problems; 1 note.
+            2 steps, of which 1 destroys something; 2 problems; 1 withheld step; 1 note.
         "#]]
         .assert_eq(&plan.to_text());
         let sum = |steps| WholePlan { steps, ..WholePlan::default() }.sum();
         assert_eq!(sum(Vec::new()), "Nothing to do.\n");
         assert_eq!(sum(vec![problem]), "Nothing to do; 1 problem.\n");
         assert_eq!(sum(vec![step]), "1 step.\n");
+    }
+
+    #[test]
+    fn what_is_withheld_is_something_to_do_and_a_note_is_not() {
+        let ended = |kinds: &[LineKind]| {
+            let line = |kind: &LineKind| PlanLine::new("node", &"n", *kind, &"text");
+            Ended::planned(&kinds.iter().map(line).collect::<Vec<_>>())
+        };
+        assert!(matches!(ended(&[]), Ended::Done));
+        assert!(matches!(ended(&[LineKind::Note]), Ended::Done));
+        for kind in [LineKind::Step, LineKind::Problem, LineKind::Withheld] {
+            assert!(matches!(ended(&[LineKind::Note, kind]), Ended::SomethingToDo), "{kind:?}");
+        }
     }
 }

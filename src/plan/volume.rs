@@ -186,7 +186,7 @@ impl VolumePlan {
     pub fn lines(&self, volume: &VolumeView) -> Vec<PlanLine> {
         let line = |kind, text: String| PlanLine::new("volume-labels", &volume.name, kind, &text);
         let steps = self.steps().map(|text| line(LineKind::Step, text));
-        let waits = self.waits_for_nodes.then(|| line(LineKind::Note, WAITS.to_owned()));
+        let waits = self.waits_for_nodes.then(|| line(LineKind::Withheld, WAITS.to_owned()));
         steps.chain(waits).collect()
     }
 }

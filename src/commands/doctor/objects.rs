@@ -144,7 +144,8 @@ fn planned(row: &Controller, lines: &Result<Vec<PlanLine>, String>) -> Vec<Check
         );
     }
     found.extend(
-        of(LineKind::Note)
+        of(LineKind::Withheld)
+            .chain(of(LineKind::Note))
             .take(MOST_PROBLEMS)
             .map(|line| Requirement::Plan.note(format!("{controller} {}: {}", line.object, line.text))),
     );

@@ -50,7 +50,11 @@ fn what_matters_most_is_said_first() {
             "1 step is missing; CreateX: no; next attempt at 3 o'clock",
         ),
         (Explanation { plan: vec![step], events: vec![warning], ..managed() }, "last event Why: no"),
-        (Explanation { plan: vec![line(LineKind::Note, "withheld")], ..managed() }, "is in sync; withheld"),
+        (Explanation { plan: vec![line(LineKind::Note, "it moves")], ..managed() }, "is in sync; it moves"),
+        (
+            Explanation { plan: vec![line(LineKind::Withheld, "delete it")], ..managed() },
+            "is out of sync; withheld: delete it",
+        ),
         (
             Explanation { unknown: vec!["the cloud: no".to_owned()], ..managed() },
             "may be in sync; not known is the cloud",

@@ -53,8 +53,8 @@ pub(super) fn line(missing: &MissingInstance, location: &CloudLocation, config: 
     let (kind, text) = match look(rules.interval.max(Duration::from_secs(1))) {
         RemovalDecision::Keep => return None,
         RemovalDecision::Stay(why) if missing.serves_no_longer() => (LineKind::Problem, missing.told(why)),
-        RemovalDecision::Stay(why) => (LineKind::Note, missing.told(why)),
-        RemovalDecision::Withheld { reason, .. } => (LineKind::Note, format!("removal is withheld: {reason}")),
+        RemovalDecision::Stay(why) => (LineKind::Withheld, missing.told(why)),
+        RemovalDecision::Withheld { reason, .. } => (LineKind::Withheld, format!("remove node: {reason}")),
         RemovalDecision::Remove | RemovalDecision::Wait(_) => {
             (LineKind::Step, format!("remove node, if instance {} is still gone at a second look", missing.id))
         }

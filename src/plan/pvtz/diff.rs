@@ -102,7 +102,7 @@ impl RecordPlan {
     pub fn lines(&self) -> Vec<PlanLine> {
         let withheld = self.withheld.iter().map(|step| {
             let line = step.line();
-            PlanLine { text: format!("{}, after a second sighting", line.text), kind: LineKind::Note, ..line }
+            PlanLine { text: format!("{}, after a second sighting", line.text), kind: LineKind::Withheld, ..line }
         });
         let conflicts =
             self.conflicts.iter().map(|(owner, text)| PlanLine::new("pvtz", owner, LineKind::Problem, text));

@@ -269,7 +269,7 @@ impl RoutePlan {
     /// The plan as people read it.
     pub fn lines(&self) -> Vec<PlanLine> {
         let line = |node: &str, kind, text: String| PlanLine::new("route", &node, kind, &text);
-        let withheld = |node, why: String| line(node, LineKind::Note, format!("withheld: {why}"));
+        let withheld = |node, why: String| line(node, LineKind::Withheld, why);
         let step = |it: &RouteStep, more: &str| {
             let line = line(it.node(), LineKind::Step, format!("{it}{more}"));
             PlanLine { destroys: it.deletes(), ..line }
