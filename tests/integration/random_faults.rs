@@ -344,6 +344,7 @@ async fn start() -> (Testbed, Foreign) {
         dials.nlb_job_time = Duration::from_millis(700);
         dials.nlb_listeners_lock = true;
         dials.security_group_release = Duration::from_secs(4);
+        dials.route_pending = Duration::from_secs(1);
     });
     let foreign = Foreign::settle(&testbed, &SERVICES);
     (testbed, foreign)

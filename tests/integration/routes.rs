@@ -48,6 +48,7 @@ async fn routes() {
         a_pod_network_that_makes_routes_itself_is_told(),
         a_full_table_is_used_as_soon_as_one_entry_is_gone(),
         a_node_whose_route_waits_for_the_removal_limit_is_told(),
+        a_block_whose_former_entry_is_still_being_deleted_is_no_conflict(),
     );
 }
 
@@ -150,6 +151,27 @@ async fn a_node_whose_route_waits_for_the_removal_limit_is_told() {
         events.filter(|(_, reason, text)| reason == "CreateRouteFailed" && text.contains("route.removal_limit")).count()
     };
     world.until("one of them is told that its route waits", |_| waits() == 1).await;
+    finish(&world, ccm).await;
+}
+
+async fn a_block_whose_former_entry_is_still_being_deleted_is_no_conflict() {
+    let world = World::new(ALL, HASTE).await;
+    world.testbed.cloud.dials(|dials| dials.route_pending = Duration::from_secs(3));
+    for number in [1, 2] {
+        world.testbed.join(number);
+    }
+    let ccm = start(&world, &[]).await;
+    for node in ["node-1", "node-2"] {
+        world.until(&format!("{node} is ready"), |_| is_ready(&world.node(node))).await;
+    }
+    world.testbed.cluster.delete_node("node-1").unwrap();
+    world.testbed.rent(3);
+    let successor = NodeSpec::new("node-3").provider_id(&format!("{REGION}.{}", instance(3)));
+    world.testbed.cluster.join_node(&successor.pod_cidr("10.98.1.0/24")).unwrap();
+    world.until("the successor is ready", |_| is_ready(&world.node("node-3"))).await;
+    assert_eq!(entries(&world.testbed, ROUTE_TABLE), [(entry(1).0, instance(3)), entry(2)]);
+    let told = world.events("Node", "node-3").into_iter().filter(|(_, reason, _)| reason == "CreateRouteFailed");
+    assert_eq!(told.map(|(.., text)| text).collect::<Vec<_>>(), Vec::<String>::new());
     finish(&world, ccm).await;
 }
 

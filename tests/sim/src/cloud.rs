@@ -172,7 +172,7 @@ impl Cloud {
     /// Looks at what the cloud holds.
     pub fn look<T>(&self, look: impl FnOnce(&Account) -> T) -> T {
         let mut state = self.0.state.lock();
-        nlb::settle(&mut state.account);
+        settle(&mut state.account);
         look(&state.account)
     }
 
@@ -607,7 +607,7 @@ impl Cloud {
         let in_region = params.get("RegionId").is_none_or(|it| it == account.region);
         let mut elsewhere = (!in_region).then(|| Account::new(params.get("RegionId").unwrap_or_default()));
         let account = elsewhere.as_mut().unwrap_or(account);
-        nlb::settle(account);
+        settle(account);
         let job_fails = fault == Some(&Fault::JobFails);
         let mut context = Context { account, params, now, action, log: &self.0.log, job_fails };
         let mut answer = (action.run)(&mut context)?;
@@ -652,6 +652,12 @@ impl State {
         }
         self.hidden.retain(|it| it.lists > 0);
     }
+}
+
+/// Ends what the cloud was removing until now.
+fn settle(account: &mut Account) {
+    nlb::settle(account);
+    vpc::settle(account);
 }
 
 fn throttled() -> ApiError {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::{IpNet, Ipv4Net};
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::table;
 use crate::effort;
@@ -68,6 +69,8 @@ pub struct Account {
     pub vswitches: BTreeMap<String, VSwitch>,
     /// By id.
     pub route_tables: Shared<BTreeMap<String, RouteTable>>,
+    /// When entries are gone that are `Deleting`: table and block.
+    pub(crate) leaving_routes: BTreeSet<(Instant, String, String)>,
     /// By id.
     pub instances: Table<Instance>,
     /// By id.
@@ -152,7 +155,7 @@ pub struct Dials {
     pub load_balancer_busy: Duration,
     /// A started listener stays in `starting` for this long.
     pub listener_start: Duration,
-    /// A route stays `Pending` for this long, and no other route of its VPC can be written.
+    /// A new route stays `Pending` for this long, and a deleted one `Deleting`; no other route of its VPC can be written.
     pub route_pending: Duration,
     /// Whether another client adds or removes a record of a private zone before each page of its list.
     pub busy_zones: bool,
@@ -215,6 +218,7 @@ impl Account {
             vpcs: BTreeMap::new(),
             vswitches: BTreeMap::new(),
             route_tables: Shared::default(),
+            leaving_routes: BTreeSet::new(),
             instances: Table::default(),
             interfaces: Table::default(),
             disks: BTreeMap::new(),

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use super::account::Account;
 use super::actions::{Action, Context, Product, once, page_by_key, page_by_token};
 use super::basis::Draft;
+use super::objects::Pending;
 use super::protocol::{ApiError, Params};
 use super::table;
 use crate::effort;

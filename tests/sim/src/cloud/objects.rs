@@ -68,7 +68,27 @@ pub struct RouteEntry {
     pub name: String,
     /// Description given by the maker.
     pub description: String,
-    pub(crate) pending_until: Option<Instant>,
+    pub(crate) pending: Option<Pending>,
+}
+
+/// What is being done to an object, and until when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending {
+    pub(crate) until: Instant,
+    pub(crate) status: &'static str,
+    /// Whether the object is gone afterwards.
+    pub(crate) removes: bool,
+}
+
+impl Pending {
+    pub(crate) fn is_over(self) -> bool {
+        self.until <= Instant::now()
+    }
+}
+
+/// The status that goes with what is being done.
+pub(crate) fn shown(pending: Option<Pending>, otherwise: &str) -> &str {
+    pending.filter(|it| !it.is_over()).map_or(otherwise, |it| it.status)
 }
 
 /// An ECS instance.
@@ -428,14 +448,14 @@ impl RouteEntry {
             next_hops: vec![instance.into()],
             name: String::new(),
             description: String::new(),
-            pending_until: None,
+            pending: None,
         }
     }
 
-    /// `Pending` or `Available`
+    /// `Pending`, `Available` or `Deleting`
     #[must_use]
-    pub fn status(&self) -> &'static str {
-        if self.pending_until.is_some_and(|it| it > Instant::now()) { "Pending" } else { "Available" }
+    pub fn status(&self) -> &str {
+        shown(self.pending, "Available")
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::time::Duration;
 
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
@@ -9,6 +10,7 @@ use tokio::time::Instant;
 
 use super::account::{Account, RouteEntry, RouteTable, VSwitch};
 use super::actions::{Action, Context, Product, once, page, page_by_key};
+use super::objects::Pending;
 use super::protocol::{ApiError, Params};
 use crate::effort;
 
@@ -88,7 +90,7 @@ pub(crate) fn actions() -> Vec<Action> {
         )
         .documented("parameters, `Available` entries alone, `OperationDenied` for the system's")
         .observed("`InvalidRouteEntry.NotFound`", "official controller v2.14.0")
-        .assumed("the entry is gone at once; `InvalidRouteEntryId.NotFound` where the id is given"),
+        .assumed("how long an entry is `Deleting`; `InvalidRouteEntryId.NotFound` where the id is given"),
         Action::write(
             Product::Vpc,
             "DeleteRouteEntries",
@@ -277,7 +279,7 @@ fn create(account: &mut Account, wanted: &Wanted<'_>) -> Result<String, ApiError
         next_hop_type: wanted.next_hop_type.into(),
         name: wanted.name.into(),
         description: wanted.description.into(),
-        pending_until: (!pending.is_zero()).then(|| Instant::now() + pending),
+        pending: pending_for(pending, "Pending", false),
         ..RouteEntry::to_instance(&id, wanted.next_hop)
     };
     if let Some(table) = account.route_tables.get_mut(wanted.table) {
@@ -426,9 +428,14 @@ fn create_route_entries(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     })
 }
 
-fn delete(account: &mut Account, table: &str, id: Option<&str>, target: Option<(&str, &str)>) -> Result<(), ApiError> {
+fn delete(
+    account: &mut Account,
+    table_id: &str,
+    id: Option<&str>,
+    target: Option<(&str, &str)>,
+) -> Result<(), ApiError> {
     let gone = || ApiError::new(400, "InvalidRouteEntry.NotFound", "The specified route entry does not exist.");
-    let table = account.route_tables.get_mut(table).ok_or_else(no_table)?;
+    let table = account.route_tables.get_mut(table_id).ok_or_else(no_table)?;
     let is_it = |(cidr, it): &(&String, &RouteEntry)| match (id, target) {
         (Some(id), _) => it.id == id,
         (None, Some((wanted, hop))) => *cidr == wanted && it.next_hops.iter().any(|it| it == hop),
@@ -444,8 +451,35 @@ fn delete(account: &mut Account, table: &str, id: Option<&str>, target: Option<(
         return Err(ApiError::new(400, "IncorrectRouteEntryStatus", message));
     }
     let cidr = cidr.clone();
-    table.entries.remove(&cidr);
+    match pending_for(account.dials.route_pending, "Deleting", true) {
+        Some(pending) => {
+            if let Some(entry) = table.entries.get_mut(&cidr) {
+                entry.pending = Some(pending);
+            }
+            account.leaving_routes.insert((pending.until, table_id.to_owned(), cidr));
+        }
+        None => drop(table.entries.remove(&cidr)),
+    }
     Ok(())
+}
+
+fn pending_for(time: Duration, status: &'static str, removes: bool) -> Option<Pending> {
+    (!time.is_zero()).then(|| Pending { until: Instant::now() + time, status, removes })
+}
+
+/// Removes the entries whose deletion has ended since.
+pub(crate) fn settle(account: &mut Account) {
+    while account.leaving_routes.first().is_some_and(|(until, ..)| *until <= Instant::now()) {
+        let Some((_, table, cidr)) = account.leaving_routes.pop_first() else { return };
+        effort::look();
+        let entries = account.route_tables.get_mut(&table).map(|it| &mut it.entries);
+        // A test may have put another entry in its place.
+        if let Some(entries) = entries
+            && entries.get(&cidr).and_then(|it| it.pending).is_some_and(|it| it.removes && it.is_over())
+        {
+            entries.remove(&cidr);
+        }
+    }
 }
 
 fn delete_route_entry(cx: &mut Context<'_>) -> Result<Value, ApiError> {

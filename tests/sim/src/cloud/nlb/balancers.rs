@@ -6,8 +6,9 @@ use tokio::time::Instant;
 use super::super::account::{Account, Shared};
 use super::super::actions::{Action, Context};
 use super::super::ecs::{has_tags, tag_list};
+use super::super::objects::Pending;
 use super::super::protocol::{ApiError, Params};
-use super::objects::{NetworkLoadBalancer, NetworkZone, Pending};
+use super::objects::{NetworkLoadBalancer, NetworkZone};
 use super::{
     balancer_for_write, check_name, denied, flag, jobs, listed_from, not_found, number, over_quota, read, some, tags,
     with_token, word, write, zones,

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::actions::{Action, Context};
+use super::super::objects::Pending;
 use super::super::protocol::ApiError;
-use super::objects::{Job, Pending};
+use super::objects::Job;
 use super::{not_found, read, some};
 
 pub(super) fn actions() -> Vec<Action> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
 use super::super::account::{Shared, Table};
+use super::super::objects::{Pending, shown};
 
 /// Network load balancers and what belongs to them.
 #[derive(Clone, Debug, Default)]
@@ -39,26 +40,6 @@ impl Job {
             (false, true) => "Failed",
         }
     }
-}
-
-/// What is being done to an object, and until when.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pending {
-    pub(crate) until: Instant,
-    pub(crate) status: &'static str,
-    /// Whether the object is gone afterwards.
-    pub(crate) removes: bool,
-}
-
-impl Pending {
-    pub(crate) fn is_over(self) -> bool {
-        self.until <= Instant::now()
-    }
-}
-
-/// The status that goes with what is being done.
-fn shown(pending: Option<Pending>, otherwise: &str) -> &str {
-    pending.filter(|it| !it.is_over()).map_or(otherwise, |it| it.status)
 }
 
 /// A network load balancer.

@@ -426,6 +426,20 @@ async fn routes_are_pending_for_as_long_as_the_dial_says() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deleted_route_is_listed_as_deleting_for_as_long_as_the_dial_says() {
+    let cloud = Cloud::new(account());
+    let client = Client::new(&cloud);
+    create_route(&client, 1).await.unwrap();
+    cloud.dials(|dials| dials.route_pending = Duration::from_secs(5));
+    let id = cloud.look(|account| account.route_tables["vtb-1"].entries.values().next().unwrap().id.clone());
+    client.call(VPC, "DeleteRouteEntry", &[("RouteEntryId", &id)]).await.unwrap();
+    assert_eq!(cloud.snapshot()["routes"]["vtb-1"][0]["status"], "Deleting");
+    let is_gone = |account: &Account| account.route_tables["vtb-1"].entries.is_empty();
+    cloud.until(is_gone).await.unwrap();
+    create_route(&client, 1).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_load_balancer_is_busy_after_a_write_if_the_dial_says_so() {
     let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
