@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sim::cloud::{Fault, Group, LoadBalancer, NetworkListener, ServerGroup};
+use sim::cloud::{Account, Fault, Group, LoadBalancer, NetworkListener, ServerGroup};
 use sim::cluster::{Endpoint, Version};
-use sim::testbed::{Testbed, VPC};
+use sim::testbed::{REGION, Testbed, VPC};
 
 use crate::harness::{EVERY, HASTE};
 use crate::in_process::{Product, on_a_clock_of_its_own};
@@ -575,6 +575,67 @@ fn a_service_that_was_never_served_leaves_nothing_on_the_load_balancer_that_it_a
     });
 }
 
+/// Listeners of a user on these ports of this load balancer.
+fn listen(testbed: &Testbed, kind: Kind, id: &str, ports: &[u16]) {
+    testbed.cloud.edit(|account| match kind {
+        Kind::Clb => {
+            let listener = |port: &u16| json!({"port": port, "protocol": "tcp", "description": "by hand"});
+            let listeners: Vec<Value> = ports.iter().map(listener).collect();
+            let own = json!([{"id": id, "name": id, "address": "47.98.9.9", "listeners": listeners}]);
+            let own = json!({"region": REGION, "zones": ["cn-hangzhou-i"], "load_balancers": own});
+            let made = Account::from_json(&own).unwrap().load_balancers[id].listeners.clone();
+            account.load_balancers.get_mut(id).unwrap().listeners = made;
+        }
+        Kind::Nlb => {
+            let listeners = &mut account.nlb.balancers.get_mut(id).unwrap().listeners;
+            for port in ports {
+                let mut listener = NetworkListener::default();
+                (listener.protocol, listener.port, listener.idle_timeout) = ("TCP".into(), *port, 900);
+                (listener.description, listener.status) = ("by hand".into(), "Running".into());
+                listeners.insert(format!("lsn-{id}-{port}"), listener);
+            }
+        }
+    });
+}
+
+/// Each overrides a listener where it goes, and cleans up where the other one goes.
+#[test]
+fn two_services_that_change_places_on_load_balancers_of_users_both_arrive() {
+    for kind in Kind::BOTH {
+        let (user, another) = (id_of_user(kind), if kind == Kind::Nlb { "nlb-another" } else { "lb-another" });
+        on_a_clock_of_its_own(0, async {
+            let testbed = testbed(kind).await;
+            kind.expose(&testbed, "shop", &[81], &[1]);
+            testbed.cloud.dials(|dials| dials.latency = Duration::from_millis(50));
+            for (id, name) in [(user, "web"), (another, "shop")] {
+                kind.of_user(&testbed, id);
+                listen(&testbed, kind, id, &[80, 81]);
+                annotate(&testbed, name, "force-override-listeners", "true");
+                annotate(&testbed, name, "id", id);
+            }
+            // A Service that is served does not move: the refusal keeps both from that.
+            let overrides =
+                if kind == Kind::Nlb { "UpdateListenerAttribute" } else { "SetLoadBalancerTCPListenerAttribute" };
+            testbed.cloud.faults().always(overrides, Fault::code("OperationDenied"));
+            let _product = start(&testbed, "");
+            settled().await;
+            let published = |name: &str| {
+                kind.published(&testbed.cluster.get("Service", "default", name).unwrap()).map(str::to_owned)
+            };
+            assert_eq!((published("web"), published("shop"), kind.groups(&testbed).len()), (None, None, 2), "{kind:?}");
+            testbed.cloud.faults().clear();
+            annotate(&testbed, "web", "id", another);
+            annotate(&testbed, "shop", "id", user);
+            settled().await;
+            settled().await;
+            for (name, id) in [("web", another), ("shop", user)] {
+                let address = published(name);
+                assert!(address.is_some() && address == kind.publishes(&testbed, id), "{kind:?}, {name}: {address:?}");
+            }
+        });
+    }
+}
+
 #[test]
 fn a_service_that_was_never_served_leaves_nothing_on_its_load_balancer_of_the_other_type() {
     with_each(async |between| {
@@ -626,7 +687,11 @@ fn nothing_is_left_on_a_users_load_balancer_although_another_client_drops_its_la
                 let kind = format!("{}-type", ID.trim_end_matches("-id"));
                 metadata(json!({ID: null, kind: word(after)}));
                 settled().await;
+                let labels = || testbed.cluster.get("Service", "default", "web").unwrap()["metadata"]["labels"].clone();
+                let of_both = labels();
                 metadata(json!({}));
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                assert_eq!(labels(), of_both, "{before:?}, {label}");
                 settled().await;
                 settled().await;
                 let held = [before, after].map(|kind| held(&testbed, kind));

@@ -267,6 +267,32 @@ fn a_service_that_is_deleted_right_after_a_lost_answer_leaves_nothing_that_shows
 }
 
 #[test]
+fn a_creation_with_a_lost_answer_makes_one_load_balancer_although_another_client_drops_the_finalizer() {
+    with_each_kind(async |kind| {
+        let testbed = testbed(kind).await;
+        testbed.cloud.faults().script(kind.creates(), Fault::AnswerLost);
+        let _product = start(&testbed);
+        let began = Instant::now();
+        while testbed.cloud.count(kind.creates()) == 0 {
+            assert!(began.elapsed() < LONG, "{} is not called", kind.creates());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let lists = if kind == Kind::Nlb { "ListLoadBalancers" } else { "DescribeLoadBalancers" };
+        (0..8).for_each(|_| testbed.cloud.faults().script(lists, Fault::Stale(60)));
+        let dropped = json!({"metadata": {"finalizers": null}});
+        testbed.cluster.patch("Service", "default", "web", &dropped).unwrap();
+        let mut most = 0;
+        for _ in 0..LONG.as_secs() {
+            most = most.max(kind.count(&testbed));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let service = testbed.cluster.get("Service", "default", "web").unwrap();
+        assert!(kind.published(&service).is_some(), "{kind:?}: {service}");
+        assert_eq!((most, testbed.cloud.count(kind.creates()) > 1), (1, true), "{kind:?}");
+    });
+}
+
+#[test]
 fn a_server_group_that_another_client_keeps_busy_is_looked_at_less_and_less_often() {
     on_a_clock_of_its_own(0, async {
         let testbed = testbed(Kind::Nlb).await;
