@@ -359,12 +359,13 @@ fn a_vpc_that_is_slow_to_show_its_blocks_delays_services_with_pods_once_and_no_o
             let metadata = json!({"metadata": {"annotations": annotations}});
             testbed.cluster.patch("Service", "default", &name, &metadata).unwrap();
         }
-        testbed.cloud.faults().always("DescribeVpcs", Fault::HangBefore(Duration::from_secs(19)));
+        testbed.cloud.faults().always("DescribeVpcAttribute", Fault::HangBefore(Duration::from_secs(19)));
         let _product = Product::start(&testbed, &["service"], "[leader_election]\nenabled = false\n");
         tokio::time::sleep(Duration::from_secs(5)).await;
         Kind::Clb.expose(&testbed, "web", &[80], &[1]);
         tokio::time::sleep(Duration::from_secs(70)).await;
         assert!(address(&testbed.cluster.get("Service", "default", "web").unwrap()).is_some());
+        assert!(testbed.cloud.count("DescribeVpcAttribute") > 1, "it is asked, and asked again");
     });
 }
 
