@@ -78,6 +78,27 @@ fn a_node_that_lacks_a_route_for_want_of_a_provider_id_is_told() {
     });
 }
 
+/// The instance of a Node that is long dead is gone, and another one has its address now.
+#[test]
+fn a_dead_node_gets_no_provider_id_of_the_instance_that_has_its_address_now_unless_its_kubelet_reports() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        [1, 2].into_iter().for_each(|number| testbed.rent(number));
+        testbed.cluster.add_node(&NodeSpec::new("dead").internal_ip("192.168.0.1")).unwrap();
+        testbed.cluster.join_node(&NodeSpec::new("new").internal_ip("192.168.16.2")).unwrap();
+        ["dead", "new"].into_iter().for_each(|name| drop(testbed.cluster.set_ready(name, "Unknown").unwrap()));
+        let alone = format!("{HASTE}[leader_election]\nenabled = false\n");
+        let _product = Product::start(&testbed, &["node"], &alone);
+        let provider_id = |name: &str| testbed.cluster.get("Node", "", name).unwrap()["spec"]["providerID"].clone();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(provider_id("dead"), json!(null));
+        assert_eq!(provider_id("new"), json!(format!("{REGION}.{}", instance(2))), "it waits for its initialisation");
+        testbed.cluster.set_ready("dead", "True").unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(provider_id("dead"), json!(format!("{REGION}.{}", instance(1))));
+    });
+}
+
 /// As a kubelet does without `--cloud-provider=external`.
 #[test]
 fn a_kubelet_that_writes_its_own_addresses_costs_a_call_each_period_and_is_told() {
