@@ -16,6 +16,7 @@ use crate::plan::loadbalancer::annotations::{AnnotationName, parse};
 use crate::plan::loadbalancer::cloud::ObservedInstanceModel as _;
 use crate::plan::loadbalancer::diff::diff;
 use crate::plan::loadbalancer::model::GroupRef;
+use crate::plan::loadbalancer::ownership::{LABEL_LB_ID, MARK_TAG};
 use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::loadbalancer::settings::ServiceSettings;
 use crate::plan::loadbalancer::steps::Target;
@@ -59,6 +60,26 @@ fn backends_follow_on_a_users_public_load_balancer_that_is_forbidden_while_it_se
         assert!(plan.problems.len() == 1 && plan.problems[0].to_string().contains("service.disable_public"), "{plan}");
         let changes = backend_steps(&plan, &cloud);
         assert_eq!((changes.len(), plan.steps.len()), if serves { (1, 1) } else { (0, 0) }, "{plan}");
+    }
+}
+
+#[test]
+fn backends_follow_on_a_load_balancer_that_the_service_has_used_and_may_no_longer_use() {
+    let of_user = World::new(&[("id", "lb-user")]);
+    let mut users = Cloud::of_user();
+    of_user.bring(&mut users);
+    users.instance().tags.insert(MARK_TAG.to_owned(), "another".to_owned());
+    let mut own = World::new(&[]).served();
+    let restated = World::new(&[("id", &own.instance().id.clone())]);
+    for (world, cloud, label, changes) in
+        [(&of_user, &users, "lb-user", 1), (&of_user, &users, "lb-another", 0), (&restated, &own, "", 1)]
+    {
+        let mut world = world.clone();
+        world.service.labels.insert(LABEL_LB_ID.to_owned(), label.to_owned());
+        world.nodes.pop();
+        let plan = plan(&world, cloud);
+        assert!(plan.is_unusable && plan.problems.len() == 1, "{plan}");
+        assert_eq!((backend_steps(&plan, cloud).len(), plan.steps.len()), (changes, changes), "{label:?}: {plan}");
     }
 }
 

@@ -364,8 +364,8 @@ fn draining_has_a_timeout_and_a_range_of_ports_a_port_for_its_health_checks() {
     let wanted = desired(&range);
     let fields = &wanted.extra.group_specs["k8s.100_200.TCP.web.default.c1"].create.fields;
     assert_eq!((&*fields[&GroupField::AnyPort], &*fields[&GroupField::HealthCheckPort]), ("true", "8080"));
-    let any =
-        [("listener-port-range", "100-200:80"), ENI, ("health-check-connect-port", "0"), ("connection-drain", "on")];
+    let any = [("health-check-flag", "on"), ("health-check-connect-port", "0"), ("connection-drain", "on")];
+    let any = [&[("listener-port-range", "100-200:80"), ENI], &any[..]].concat();
     let checked = desired(&world(&any)).extra.group_specs["k8s.100_200.TCP.web.default.c1"].create.clone();
     assert_eq!(checked.fields[&GroupField::HealthCheckPort], "8080", "its backends have no port");
     let [(bare, _), _] = Own::CreateGroup(Box::new(checked)).halves().unwrap();

@@ -160,6 +160,23 @@ fn a_port_that_cannot_be_served_stops_no_port_with_the_same_number_and_another_p
     }
 }
 
+/// A range of ports needs a target port with a number.
+#[test]
+fn a_listener_follows_and_goes_although_its_neighbour_of_another_protocol_has_a_mistake() {
+    let both = [port(80, "TCP", 8080, 30080), port(80, "UDP", 8081, 30081)];
+    let range = |more: &[(&str, &str)]| world(&[&[ENI, ("listener-port-range", "100-200:80")], more].concat());
+    let cloud = served(&range(&[]).ports(&both));
+    let steps = |mut after: World, what: &str| {
+        after.service.ports[0].target_port = TargetPort::Name("web".to_owned());
+        let plan = diff(&desired(&after), &cloud.observed);
+        assert_eq!(plan.problems.len(), 1, "{plan}");
+        let about = |it: &&str| lines(&plan).iter().any(|line| line.contains(what) && line.contains(it));
+        ["/TCP", "/UDP"].into_iter().filter(about).collect::<Vec<_>>()
+    };
+    assert_eq!(steps(range(&[("idle-timeout", "15")]).ports(&both), "set listener"), ["/UDP"]);
+    assert_eq!(steps(range(&[]).ports(&both[..1]), "delete listener"), ["/UDP"]);
+}
+
 #[test]
 fn a_mistake_about_a_range_of_ports_keeps_its_listener_and_its_server_group() {
     let range = |range: &str| world(&[ENI, ("listener-port-range", range)]);
