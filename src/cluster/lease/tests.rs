@@ -32,7 +32,7 @@ struct Copy {
     fence: Fence,
     stop: CancellationToken,
     running: tokio::task::JoinHandle<()>,
-    _cluster: Cluster,
+    cluster: Cluster,
 }
 
 impl Copy {
@@ -58,7 +58,7 @@ impl Copy {
             elector.run(over.cancelled()).await;
             elector.release().await;
         });
-        Self { fence, stop, running, _cluster: cluster }
+        Self { fence, stop, running, cluster }
     }
 
     fn leads(&self) -> bool {
@@ -282,6 +282,18 @@ async fn a_suspension_during_a_renewal_counts() {
     }
     sleep(Duration::from_millis(10)).await;
     assert!(!first.leads(), "others have had half a minute to take the lock");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_time_ran_out_while_it_was_stopped_asks_for_no_renewal_without_time_for_an_answer() {
+    let server = Server::default();
+    let mut first = Copy::start(&server, "first");
+    first.leading().await;
+    tokio::time::advance(Duration::from_secs(40)).await;
+    seconds(1).await;
+    let events = server.state.lock().events.clone();
+    assert!(events.iter().any(|text| text == "first stopped leading: it could not be renewed in time"), "{events:?}");
+    assert_eq!(first.cluster.status().last_error, None);
 }
 
 #[tokio::test(start_paused = true)]
