@@ -178,3 +178,24 @@ impl ConnectionHealth {
         is_news.then_some(since)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_stays_interrupted_is_told_once_until_it_runs_again() {
+        let health = ConnectionHealth::default();
+        health.watch_opened("Node");
+        health.watch_synced("Node");
+        let is_told = || health.watch_interrupted("Node", "needs the verb watch on nodes").is_some();
+        for _ in 0..2 {
+            assert!(!is_told(), "an interruption can be a short one");
+            tokio::time::advance(Duration::from_secs(61)).await;
+            assert_eq!([is_told(), is_told()], [true, false]);
+            health.watch_resumed("Node");
+        }
+    }
+}
