@@ -85,6 +85,13 @@ async fn the_values_of_the_chart_win_as_they_do_in_the_pods() {
     let (page, code) = plugin_with(&world, &["explain", "svc/web"], &OWN_KEYS).await;
     assert!(page.contains("is managed by no controller of this program: not by service"), "{page}");
     assert_eq!(code, Some(3), "{page}");
+
+    let wrong = json!([{"name": "ALICLOUD_CCM__CONTROLLERS", "value": "[\"nodes\"]"}]);
+    let pod = json!({"containers": [{"name": "alicloud-ccm", "image": "alicloud-ccm", "env": wrong}]});
+    let edit = json!({"spec": {"template": {"spec": pod}}});
+    world.testbed.cluster.patch("DaemonSet", "kube-system", "alicloud-ccm", &edit).unwrap();
+    let (said, code) = plugin_with(&world, &["check"], &OWN_KEYS).await;
+    assert!(said.contains("\"nodes\"") && code == Some(1), "{said}");
 }
 
 const OWN_KEYS: [(&str, &str); 2] =

@@ -202,11 +202,15 @@ async fn gc_needs_no_right_that_the_controllers_do_not_need() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_says_which_list_it_did_not_get() {
-    let world = World::new(&["service"], HASTE).await;
-    world.testbed.cluster.deny("kubernetes-admin", "list", "services");
-    let (plan, code) = world.plan().await;
-    assert!(plan.contains("problem: service: the API server gave no list of the kind Service"), "{plan}");
-    assert_eq!(code, Some(1), "{plan}");
+    let judge = async |controller: &str| {
+        let world = World::new(&[controller], HASTE).await;
+        world.testbed.cluster.deny("kubernetes-admin", "list", "services");
+        let (plan, code) = world.plan().await;
+        let problem = format!("problem: {controller}: ");
+        assert!(plan.contains(&problem) && plan.contains("gave no list of the kind Service"), "{plan}");
+        assert_eq!(code, Some(1), "{plan}");
+    };
+    tokio::join!(judge("service"), judge("pvtz"));
 }
 
 /// Load balancers of both kinds are made, in vSwitches that are stated like this; without the right to list vSwitches, where it

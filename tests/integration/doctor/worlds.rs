@@ -34,6 +34,8 @@ struct BrokenWorld {
     cause: String,
     #[serde(default = "one")]
     code: i32,
+    /// The advice of the finding, or how it begins.
+    remedy: Option<String>,
     /// What the finding advises, if it can be followed here.
     repair: Option<Vec<Step>>,
 }
@@ -284,8 +286,9 @@ impl BrokenWorld {
         if cause.starts_with("endpoints: ") && page.contains("error    credentials: ") {
             return Some(format!("{name}: the credentials are blamed, too:\n{page}"));
         }
-        if !page.contains("to do: ") {
-            return Some(format!("{name}: no remedy:\n{page}"));
+        let remedy = format!("to do: {}", self.remedy.as_deref().unwrap_or_default());
+        if !page.contains(&remedy) {
+            return Some(format!("{name}: {remedy:?} is not said:\n{page}"));
         }
         self.repair.as_ref()?.iter().for_each(|step| step.take(&world));
         let (page, _) = doctor(&world).await;
