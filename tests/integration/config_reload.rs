@@ -93,6 +93,12 @@ async fn each_reload_outcome_is_reported_in_every_place() {
     world
         .until_so("it is counted", || metric(port, "alicloud_ccm_config_reloads_total{outcome=\"unchanged\"} 1"))
         .await;
+    fs::write(world.folder().join("broken"), "clusters: []\n").unwrap();
+    world.edit(|text| text.replace("kubeconfig = \"kubeconfig\"", "kubeconfig = \"broken\""));
+    until_told(&world, &ccm, "has problems, so the previous one stays in use", 2).await;
+    let last = last_reload(port).await;
+    assert!(last["problems"].to_string().contains("kubernetes.kubeconfig"), "{last}");
+    assert_eq!(reported(&ccm, "connected"), 1, "the session goes on");
     let all = format!("{}{:?}", ccm.log(), world.events("Pod", "ccm-0"));
     assert!(!all.contains("hunter22") && !all.contains("not-a-real-secret"));
     assert!(ccm.stop().await.success());
