@@ -130,3 +130,19 @@ async fn lines_on_a_terminal_have_colours_unless_no_color_is_set() {
         assert_eq!(shown.lock().contains("\u{1b}["), has_colours, "NO_COLOR={no_color}: {}", shown.lock());
     }
 }
+
+/// A log that cannot be written could not say so either.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_under_the_log_stops_nothing() {
+    let world = World::new(ALL, HASTE).await;
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_alicloud-ccm"));
+    command.env_clear().args(["run", "--config"]).arg(world.config()).stdout(std::process::Stdio::null()).stderr(full);
+    let mut running = command.spawn().unwrap();
+    world.testbed.join(1);
+    world.until("the node is initialised", |_| is_ready(&world.node("node-1"))).await;
+    let ended = running.try_wait().unwrap();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert_eq!(ended, None);
+}
