@@ -1,6 +1,8 @@
 //! `kubectl alicloud`: kubectl runs the program under the name of a plugin, away from the hosts of the cluster, whose
 //! configuration it reads from there.
 
+use std::io::{self, Write as _};
+
 use serde_json::Value;
 
 use super::connect::connect_cluster;
@@ -23,8 +25,16 @@ pub(super) fn configuration(config: &Config) -> Result<(String, Vec<(String, Str
         let found = look_up("/api/v1", "configmaps").await?.unwrap_or_default();
         let mut variables = Vec::new();
         for plural in ["daemonsets", "deployments"] {
-            let workload = look_up("/apis/apps/v1", plural).await?.unwrap_or_default();
-            variables.extend(stated(&workload));
+            match look_up("/apis/apps/v1", plural).await {
+                Ok(workload) => variables.extend(stated(&workload.unwrap_or_default())),
+                // A user may have the right to read the ConfigMap alone.
+                Err(CommandError(why)) => {
+                    let _ = writeln!(
+                        io::stderr().lock(),
+                        "note: keys that variables of the pods state are not known: {why}"
+                    );
+                }
+            }
         }
         Ok::<_, CommandError>((found, variables))
     };

@@ -86,6 +86,12 @@ async fn the_values_of_the_chart_win_as_they_do_in_the_pods() {
     assert!(page.contains("is managed by no controller of this program: not by service"), "{page}");
     assert_eq!(code, Some(3), "{page}");
 
+    world.testbed.cluster.deny("kubernetes-admin", "get", "daemonsets");
+    let (page, _) = plugin_with(&world, &["explain", "svc/web"], &OWN_KEYS).await;
+    assert!(page.contains("variables of the pods state are not known: "), "{page}");
+    assert!(page.contains("create load balancer"), "{page}");
+    world.testbed.cluster.undeny();
+
     let wrong = json!([{"name": "ALICLOUD_CCM__CONTROLLERS", "value": "[\"nodes\"]"}]);
     let pod = json!({"containers": [{"name": "alicloud-ccm", "image": "alicloud-ccm", "env": wrong}]});
     let edit = json!({"spec": {"template": {"spec": pod}}});

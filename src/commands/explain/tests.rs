@@ -25,7 +25,7 @@ fn managed() -> Explanation {
 #[test]
 fn what_an_object_waits_for_is_something_to_do_and_what_is_beside_it_is_not() {
     let unread = || vec!["the process on this machine: no".to_owned()];
-    let waits = Explanation { plan: vec![line(LineKind::Note, "it waits")], ..managed() };
+    let waits = Explanation { plan: vec![line(LineKind::Withheld, "it waits")], ..managed() };
     assert!(matches!(waits.ended(), Ended::SomethingToDo));
     assert!(matches!(Explanation { unread: unread(), ..managed() }.ended(), Ended::Done));
     assert!(matches!(Explanation { unknown: unread(), ..managed() }.ended(), Ended::Incomplete));
