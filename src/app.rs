@@ -15,7 +15,6 @@ mod config_page;
 mod health_server;
 mod page;
 mod session;
-#[cfg(feature = "traces")]
 mod traces;
 
 use std::io;
@@ -36,7 +35,6 @@ use self::config_page::ConfigPage;
 use self::health_server::HealthServer;
 use self::page::StatusPage;
 use self::session::Sessions;
-#[cfg(feature = "traces")]
 use self::traces::TraceExport;
 use crate::alibaba::RateLimiter;
 use crate::cluster::check_kubeconfig;
@@ -90,20 +88,9 @@ pub async fn run(origin: ConfigSource, loaded: Loaded) -> io::Result<()> {
         rate_limiter: RateLimiter::default(),
     };
     let sessions = tasks.supervise("sessions", &stop, move || all.clone().run());
-    #[cfg(feature = "traces")]
     let traces = TraceExport::start(&tasks, &loaded.config);
     let page = ConfigPage::new(loaded, &pages);
-    let mut main = MainLoop {
-        logs,
-        pages,
-        server,
-        manager: manager.clone(),
-        config: sender,
-        events,
-        page,
-        #[cfg(feature = "traces")]
-        traces,
-    };
+    let mut main = MainLoop { logs, pages, server, manager: manager.clone(), config: sender, events, page, traces };
     let ended = AssertUnwindSafe(main.run(origin, hangup, &stop)).catch_unwind().await;
 
     info!("stopping");
@@ -113,7 +100,6 @@ pub async fn run(origin: ConfigSource, loaded: Loaded) -> io::Result<()> {
     if tokio::time::timeout(LONGEST_END, sessions).await.is_err() {
         error!(code = "ACCM0703", "the controllers did not end in time");
     }
-    #[cfg(feature = "traces")]
     main.traces.stop().await;
     // One that hangs holds up nothing.
     let _ = tokio::time::timeout(SERVER_END, main.server.stop()).await;
@@ -172,7 +158,6 @@ struct MainLoop {
     config: watch::Sender<Arc<Config>>,
     events: mpsc::Sender<Reload<ConfigChange>>,
     page: ConfigPage,
-    #[cfg(feature = "traces")]
     traces: TraceExport,
 }
 
@@ -225,7 +210,6 @@ impl MainLoop {
         if before.server != loaded.config.server {
             self.server.change(&loaded.config.server, &self.pages).await;
         }
-        #[cfg(feature = "traces")]
         self.traces.change(&loaded.config);
         self.config.send_replace(Arc::new(loaded.config.clone()));
         info!(hash = %loaded.hash, "the changed configuration is in use; {change}");

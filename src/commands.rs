@@ -156,11 +156,7 @@ fn execute(cli: Cli) -> CommandResult {
 fn version(commit: Option<&'static str>, date: Option<&'static str>) -> String {
     use std::env::consts::{ARCH, OS};
     let libc = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
-    let features: Vec<_> = [(cfg!(feature = "traces"), "traces"), (cfg!(feature = "under-test"), "under-test")]
-        .into_iter()
-        .filter_map(|(is_on, name)| is_on.then_some(name))
-        .collect();
-    let features = if features.is_empty() { "none".to_owned() } else { features.join(" ") };
+    let features = if cfg!(feature = "under-test") { "traces under-test" } else { "traces" };
     let or_unknown = |value: Option<&'static str>| value.filter(|value| !value.is_empty()).unwrap_or("unknown");
     format!(
         "alicloud-ccm {}\ncommit: {}\nbuild date: {}\ntarget: {ARCH}-unknown-{OS}-{libc}\nfeatures: {features}\n",

@@ -11,5 +11,4 @@ pub mod metrics;
 pub mod notify;
 pub mod panics;
 pub mod tasks;
-#[cfg(feature = "traces")]
 pub mod traces;

@@ -14,8 +14,6 @@ pub struct Catalog {
     pub actions: &'static [&'static str],
     /// One of `actions`, as the example in messages and in the reference file.
     pub example_action: &'static str,
-    /// Whether this build can send traces.
-    pub has_traces: bool,
 }
 
 /// A controller, as the key `controllers` names it.

@@ -297,8 +297,7 @@ section! {
 section! {
     /// Section `[traces]`. Has no `Debug`, because it holds secrets.
     TracesSection {
-        /// Base URL of the collector (OTLP over HTTP, in JSON), without its `/v1/traces`. Nothing is recorded without it. The
-        /// build needs the feature `traces`, as released binaries and images have it.
+        /// Base URL of the collector (OTLP over HTTP, in JSON), without its `/v1/traces`. Nothing is recorded without it.
         #[schemars(extend("pattern" = r"^https?://[^\s?#]+$"))]
         endpoint: Option<String> => "http://127.0.0.1:4318";
         /// Headers of each request, by name, such as `authorization`. Their values are secrets; the environment can state

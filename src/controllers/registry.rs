@@ -278,7 +278,6 @@ pub static CATALOG: Catalog = Catalog {
     absent_controllers: &["ingress"],
     actions: actions::NAMES,
     example_action: actions::CREATE_LOAD_BALANCER.0.name,
-    has_traces: cfg!(feature = "traces"),
 };
 
 static ENTRIES: [ControllerEntry; CONTROLLERS.len()] = {

@@ -15,7 +15,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-#[cfg(feature = "traces")]
 use super::traces;
 
 /// The steps that are kept.
@@ -163,7 +162,6 @@ impl<'a> ReconcileStart<'a> {
         Self { id: STARTED.fetch_add(1, Ordering::Relaxed), controller, objects, is_urgent: false }
     }
 
-    #[cfg(feature = "traces")]
     fn attributes(&self) -> traces::Attributes {
         vec![
             ("alicloud_ccm.controller", self.controller.into()),
@@ -180,10 +178,7 @@ pub async fn reconciling<F: Future>(start: ReconcileStart<'_>, reconcile: F) -> 
     let (objects, since) = (cut(objects).into(), Instant::now());
     LOG.lock().running.insert(id, RunningReconcile { controller, objects, since, step: None });
     let _entry = RunningEntry(id);
-    let run = RECONCILE.scope(id, reconcile);
-    #[cfg(feature = "traces")]
-    let run = traces::reconciling(controller, || start.attributes(), run);
-    run.await
+    traces::reconciling(controller, || start.attributes(), RECONCILE.scope(id, reconcile)).await
 }
 
 /// Shown as running as long as this lives.
@@ -244,22 +239,11 @@ pub struct EndedCall<'a> {
     pub took: Duration,
 }
 
-/// More about a call, by names of attributes of a span.
-pub type CallDetails = Vec<(&'static str, serde_json::Value)>;
-
 /// Keeps a call if it is a write, and records its span where traces are recorded; `details` are made only for that.
-pub fn ended(call: EndedCall<'_>, details: impl FnOnce() -> CallDetails) {
+pub fn ended(call: EndedCall<'_>, details: impl FnOnce() -> traces::Attributes) {
     if call.writes {
         keep(call);
     }
-    #[cfg(not(feature = "traces"))]
-    let _ = details;
-    #[cfg(feature = "traces")]
-    trace(call, details);
-}
-
-#[cfg(feature = "traces")]
-fn trace(call: EndedCall<'_>, details: impl FnOnce() -> CallDetails) {
     // The path of a request names an object, and spans of a kind have one name.
     let name = call.call.split(' ').next().unwrap_or_default();
     let failure = Some(call.outcome).filter(|outcome| *outcome != "ok");
@@ -286,7 +270,6 @@ fn keep(EndedCall { call, outcome, request_id, took, .. }: EndedCall<'_>) {
 pub(super) fn count_reconcile(outcome: &str) {
     let minute = minute();
     LOG.lock().reconciles.add(minute, matches!(outcome, "failed" | "panicked"));
-    #[cfg(feature = "traces")]
     traces::outcome(outcome);
 }
 

@@ -46,16 +46,16 @@ macro_rules! options_of {
 
 /// The process-wide metrics, made of the rows `field: kind name [labels] help`.
 macro_rules! metrics {
-    ($($(#[$attribute:meta])* $field:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+    ($($field:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
         #[derive(Debug)]
         struct Metrics {
             registry: Registry,
-            $($(#[$attribute])* $field: type_of!($kind),)*
+            $($field: type_of!($kind),)*
         }
 
         /// Every metric of this program; those of the process (`process_*`) come with the library.
         pub const DESCRIPTIONS: &[Description] = &[
-            $($(#[$attribute])* Description { name: $name, kind: stringify!($kind), labels: &[$($label),*], help: $help },)*
+            $(Description { name: $name, kind: stringify!($kind), labels: &[$($label),*], help: $help },)*
         ];
 
         impl Metrics {
@@ -64,12 +64,10 @@ macro_rules! metrics {
                 let registry = Registry::new();
                 registry.register(Box::new(ProcessCollector::for_self())).expect("registered once");
                 $(
-                    $(#[$attribute])*
                     let $field = <type_of!($kind)>::new(options_of!($kind, $name, $help), &[$($label),*]).expect("a valid name");
-                    $(#[$attribute])*
                     registry.register(Box::new($field.clone())).expect("registered once");
                 )*
-                Self { registry, $($(#[$attribute])* $field,)* }
+                Self { registry, $($field,)* }
             }
         }
     };
@@ -121,7 +119,6 @@ metrics! {
          certificate (of the kubeconfig), credentials (temporary ones of the cloud, which the leader renews).";
     task_ends: counter "alicloud_ccm_task_ends_total" ["task"]
         "Ends of long-lived tasks by themselves, by task. Each is a defect; the task starts again.";
-    #[cfg(feature = "traces")]
     trace_spans: counter "alicloud_ccm_trace_spans_total" ["outcome"]
         "Spans of traces by outcome: sent, or lost: queue (too many waited), refused (by the collector), stop (at the end of the \
          process, or of traces).";
@@ -227,7 +224,6 @@ pub fn task_ends(task: &str, more: u64) {
 }
 
 /// This many spans of traces were sent or lost.
-#[cfg(feature = "traces")]
 pub fn trace_spans(outcome: &str, count: usize) {
     METRICS.trace_spans.with_label_values(&[outcome]).inc_by(u64::try_from(count).unwrap_or(u64::MAX));
 }

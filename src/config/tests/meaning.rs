@@ -226,21 +226,3 @@ fn traces_go_to_the_path_of_the_standard() {
     let headers = good(&with_environment(&right(""), &variable)).traces.headers;
     assert_eq!(headers["authorization"].expose(), "Bearer one");
 }
-
-#[test]
-fn a_build_without_traces_says_how_to_get_them() {
-    let catalog = Catalog { has_traces: false, ..CATALOG };
-    let lacks = source(&right("[traces]\nsample_ratio = 0.5\nendpoint = \"http://collector:4318\"\n"));
-    expect![[r#"
-        error: traces.endpoint needs the feature "traces", which this build does not have
-         --> /etc/ccm/ccm.toml:4:12
-          |
-        4 | endpoint = "http://collector:4318"
-          |            ^^^^^^^^^^^^^^^^^^^^^^^
-          |
-          = help: use a released binary or image, or build with `--features traces`
-
-        1 problem in the configuration"#]]
-    .assert_eq(&check(&lacks, &catalog).unwrap_err().to_string());
-    assert!(check(&source(&right("[traces]\nsample_ratio = 0.5\n")), &catalog).is_ok(), "nothing is asked for");
-}
