@@ -22,16 +22,16 @@ const HOST: &str = r"^(https?://)?[^\s/@?#]+/*$";
 /// Levels in any case, alone or behind the part of the program that they are for.
 const LEVELS: &str = r"^(\s*([Ee][Rr][Rr][Oo][Rr]|[Ww][Aa][Rr][Nn]|[Ii][Nn][Ff][Oo]|[Dd][Ee][Bb][Uu][Gg]|[Tt][Rr][Aa][Cc][Ee]|[Oo][Ff][Ff]|[^,]*[=\[][^,]*)\s*(,|$))+$";
 
-/// Declares a section of the file: `key: Type ["format"] as "serde module" from "least" to "most" = default => example;`. A
-/// key without a default has the default of its type.
+/// Declares a section of the file: `key: Type ["format"] where rule(...) as "serde module" from "least" to "most" = default =>
+/// example;`, with a rule of the schema. A key without a default has the default of its type.
 macro_rules! section {
     (@default) => { Default::default() };
     (@default $default:expr) => { $default };
     ($(#[$section_attribute:meta])* $section:ident {
         $(
             $(#[$attribute:meta])*
-            $key:ident: $type:ty $([$format:literal])? $(as $module:literal $(from $least:literal to $most:literal)?)?
-                $(= $default:expr)? $(=> $example:literal)?;
+            $key:ident: $type:ty $([$format:literal])? $(where $rule:ident $limits:tt)?
+                $(as $module:literal $(from $least:literal to $most:literal)?)? $(= $default:expr)? $(=> $example:literal)?;
         )*
     }) => {
         // Some hold secrets.
@@ -43,6 +43,7 @@ macro_rules! section {
             $(
                 $(#[$attribute])*
                 $(#[schemars(extend("format" = $format))])?
+                $(#[schemars($rule $limits)])?
                 $(
                     #[serde(with = $module)]
                     #[schemars(with = "TimeSpan")]
@@ -122,8 +123,7 @@ section! {
         /// Resource group of new load balancers. The default group of the account if absent.
         resource_group_id: Option<String> ["resource-group-id"] => "rg-example";
         /// Share of the API quotas of the account that this program may use.
-        #[schemars(range(max = 1))]
-        budget_share: f64 = 0.5;
+        budget_share: f64 where range(max = 1) = 0.5;
         /// Quotas of the account that differ from the published ones: calls a minute, 1 to 100000, by the name of the API
         /// action, which holds for every product that has it; `"*"` stands for every action that is not named.
         quotas: BTreeMap<String, u32>;
@@ -186,26 +186,19 @@ section! {
         /// `ALICLOUD_CLIENT_SCHEME` says the same.
         scheme: Scheme = Scheme::Https;
         /// Host, or host and port, that is called for ECS instead; also the environment's `ECS_ENDPOINT`.
-        #[schemars(extend("pattern" = HOST))]
-        ecs: Option<String> => "ecs.cn-hangzhou.aliyuncs.com";
+        ecs: Option<String> where extend("pattern" = HOST) => "ecs.cn-hangzhou.aliyuncs.com";
         /// The same for VPC; also `VPC_ENDPOINT`.
-        #[schemars(extend("pattern" = HOST))]
-        vpc: Option<String> => "vpc.cn-hangzhou.aliyuncs.com";
+        vpc: Option<String> where extend("pattern" = HOST) => "vpc.cn-hangzhou.aliyuncs.com";
         /// The same for CLB; also `SLB_ENDPOINT`.
-        #[schemars(extend("pattern" = HOST))]
-        slb: Option<String> => "slb.cn-hangzhou.aliyuncs.com";
+        slb: Option<String> where extend("pattern" = HOST) => "slb.cn-hangzhou.aliyuncs.com";
         /// The same for NLB; also `NLB_ENDPOINT`.
-        #[schemars(extend("pattern" = HOST))]
-        nlb: Option<String> => "nlb.cn-hangzhou.aliyuncs.com";
+        nlb: Option<String> where extend("pattern" = HOST) => "nlb.cn-hangzhou.aliyuncs.com";
         /// The same for PrivateZone; one service for all regions.
-        #[schemars(extend("pattern" = HOST))]
-        pvtz: Option<String> => "pvtz.aliyuncs.com";
+        pvtz: Option<String> where extend("pattern" = HOST) => "pvtz.aliyuncs.com";
         /// The same for STS, which gives out sessions of roles.
-        #[schemars(extend("pattern" = HOST))]
-        sts: Option<String> => "sts.cn-hangzhou.aliyuncs.com";
+        sts: Option<String> where extend("pattern" = HOST) => "sts.cn-hangzhou.aliyuncs.com";
         /// Base URL of the metadata service; also the environment's `METADATA_ENDPOINT`.
-        #[schemars(extend("pattern" = r"^(https?://)?[^\s?#]+$"))]
-        metadata: String = "http://100.100.100.200".to_owned();
+        metadata: String where extend("pattern" = r"^(https?://)?[^\s?#]+$") = "http://100.100.100.200".to_owned();
         /// Whether the metadata service may be read without a session token when it cannot give one.
         metadata_v1_fallback: bool = true;
     }
@@ -221,14 +214,11 @@ section! {
         /// Context of the kubeconfig. Its current one if absent.
         context: Option<String> ["name"] => "admin@cluster";
         /// URL of the API server, instead of the kubeconfig's or the pod's.
-        #[schemars(extend("pattern" = r"^https?://[^\s?#]+$"))]
-        server: Option<String> => "https://api-int.cluster.example:6443";
+        server: Option<String> where extend("pattern" = r"^https?://[^\s?#]+$") => "https://api-int.cluster.example:6443";
         /// Requests per second on average.
-        #[schemars(range(max = 10000))]
-        qps: f64 = 100.0;
+        qps: f64 where range(max = 10000) = 100.0;
         /// Requests at once.
-        #[schemars(range(min = 1, max = 10000))]
-        burst: u32 = 10000;
+        burst: u32 where range(min = 1, max = 10000) = 10000;
         /// Longest time that a request other than a watch may take.
         timeout: Duration as "time_span" from "1s" to "5m" = Duration::from_secs(30);
     }
@@ -265,8 +255,7 @@ section! {
     #[derive(Debug)]
     ServerSection {
         /// Address to listen on. Without `authorization`, every client that reaches it may read what is served.
-        #[schemars(extend("pattern" = r"^[0-9a-fA-F:.]+$"))]
-        address: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        address: IpAddr where extend("pattern" = r"^[0-9a-fA-F:.]+$") = IpAddr::V4(Ipv4Addr::LOCALHOST);
         /// Port to listen on; 0 switches the server off.
         port: u16 = 10258;
         /// PEM file with the certificate, and those that lead to its issuer. With it and its key, only TLS is spoken. A change
@@ -289,8 +278,7 @@ section! {
         /// How lines look.
         format: LogFormat = LogFormat::Text;
         /// `error`, `warn`, `info`, `debug` or `trace`; for parts of the program: `info,alicloud_ccm::alibaba=debug`.
-        #[schemars(extend("pattern" = LEVELS))]
-        level: String = "info".to_owned();
+        level: String where extend("pattern" = LEVELS) = "info".to_owned();
     }
 }
 
@@ -298,14 +286,12 @@ section! {
     /// Section `[traces]`. Has no `Debug`, because it holds secrets.
     TracesSection {
         /// Base URL of the collector (OTLP over HTTP, in JSON), without its `/v1/traces`. Nothing is recorded without it.
-        #[schemars(extend("pattern" = r"^https?://[^\s?#]+$"))]
-        endpoint: Option<String> => "http://127.0.0.1:4318";
+        endpoint: Option<String> where extend("pattern" = r"^https?://[^\s?#]+$") => "http://127.0.0.1:4318";
         /// Headers of each request, by name, such as `authorization`. Their values are secrets; the environment can state
         /// them, as `ALICLOUD_CCM__TRACES__HEADERS__authorization`.
         headers: BTreeMap<String, String>;
         /// Share of the reconciles that are traced.
-        #[schemars(range(max = 1))]
-        sample_ratio: f64 = 1.0;
+        sample_ratio: f64 where range(max = 1) = 1.0;
     }
 }
 
@@ -318,8 +304,7 @@ section! {
         #[schemars(extend("format" = "timespan-or-zero"))]
         period: Option<Duration> as "time_span_or_never" from "10s" to "24h" = Some(Duration::from_secs(5 * 60));
         /// Nodes in one call to the cloud.
-        #[schemars(range(min = 1, max = 100))]
-        batch_size: usize = 100;
+        batch_size: usize where range(min = 1, max = 100) = 100;
         /// How long the first changed node waits for others to share a call with.
         aggregation: Duration as "time_span" from "0s" to "1m" = Duration::from_millis(300);
         /// Whether the source/destination check of the nodes' primary interfaces is switched off, which pod networks
@@ -335,8 +320,7 @@ section! {
         /// Time between the two observations that must both show the instance as gone.
         removal_interval: Duration as "time_span" from "5s" to "1h" = Duration::from_secs(30);
         /// How many nodes may be removed within `removal_window`; more are reported and left.
-        #[schemars(range(min = 1, max = 5000))]
-        removal_limit: u32 = 10;
+        removal_limit: u32 where range(min = 1, max = 5000) = 10;
         /// The window of `removal_limit`.
         removal_window: Duration as "time_span" from "1m" to "24h" = Duration::from_secs(10 * 60);
         /// Whether IPv6 addresses are written to nodes.
@@ -352,23 +336,19 @@ section! {
     RouteSection {
         /// CIDRs of the pod network; route entries are made and removed only within them. If empty, the nodes' pod CIDRs are
         /// the bound.
-        #[schemars(extend("items" = { "type": "string", "pattern": r"^[0-9a-fA-F:.]+/[0-9]{1,3}$" }))]
-        cluster_cidrs: Vec<String>;
+        cluster_cidrs: Vec<String> where extend("items" = { "type": "string", "pattern": r"^[0-9a-fA-F:.]+/[0-9]{1,3}$" });
         /// Route tables that get the entries. Those of the VPC are found if empty; a VPC with several needs them stated. Entries
         /// in a table that is no longer stated stay, and `alicloud-ccm gc` lists them.
-        #[schemars(extend("items" = { "type": "string", "format": "route-table-id" }))]
-        table_ids: Vec<String>;
+        table_ids: Vec<String> where extend("items" = { "type": "string", "format": "route-table-id" });
         /// Time between full comparisons with the route tables; at least 10 seconds, or `0s` for none.
         #[schemars(extend("format" = "timespan-or-zero"))]
         period: Option<Duration> as "time_span_or_never" from "10s" to "24h" = Some(Duration::from_secs(5 * 60));
         /// Entries made or removed in one call.
-        #[schemars(range(min = 1, max = 50))]
-        batch_size: usize = 50;
+        batch_size: usize where range(min = 1, max = 50) = 50;
         /// How long the first changed node waits for others to share a call with.
         aggregation: Duration as "time_span" from "0s" to "1m" = Duration::from_secs(1);
         /// How many entries may be removed in one pass; more are reported and left.
-        #[schemars(range(min = 1, max = 5000))]
-        removal_limit: u32 = 50;
+        removal_limit: u32 where range(min = 1, max = 5000) = 50;
     }
 }
 
@@ -377,8 +357,7 @@ section! {
     #[derive(Debug)]
     ServiceSection {
         /// Services worked on at once, and as many more that have a load balancer.
-        #[schemars(range(min = 1, max = 64))]
-        concurrency: usize = 20;
+        concurrency: usize where range(min = 1, max = 64) = 20;
         /// Time between comparisons of all load balancers with the cloud, which undo changes made by others; `0s`
         /// switches them off.
         #[schemars(extend("format" = "timespan-or-zero"))]
@@ -386,16 +365,14 @@ section! {
         /// How many calls an hour comparisons may take for what no list shows: server groups and their members. Few load
         /// balancers are compared whole at each check, of many some in turn. A load balancer takes one call, and one more for
         /// each server group. Classic and network load balancers have so many calls each.
-        #[schemars(range(min = 1, max = 100_000))]
-        drift_reads: u32 = 60;
+        drift_reads: u32 where range(min = 1, max = 100_000) = 60;
         /// Whether pods are attached directly where no annotation says otherwise. Needs a pod network on elastic network
         /// interfaces.
         eni_backends: bool;
         /// Whether load balancers with a public address are refused.
         disable_public: bool;
         /// Backends of a classic load balancer added or removed in one call. Of network load balancers, it is 200.
-        #[schemars(range(min = 1, max = 40))]
-        backend_batch_size: usize = 40;
+        backend_batch_size: usize where range(min = 1, max = 40) = 40;
         /// Whether nodes with the label `node-role.kubernetes.io/master` are left out of load balancers, as the official
         /// controller does.
         exclude_masters: bool = true;
@@ -427,8 +404,7 @@ section! {
         /// How public traffic is paid for. The cloud's own default, by traffic, if absent.
         internet_charge_type: Option<InternetChargeType> => "paybybandwidth";
         /// Mbit/s; used with `paybybandwidth`.
-        #[schemars(range(min = 1, max = 5120))]
-        bandwidth: Option<i64> => 100;
+        bandwidth: Option<i64> where range(min = 1, max = 5120) => 100;
         /// Primary zone. If absent, load balancers with a public address are made where most nodes are, and others where their
         /// vSwitch is.
         master_zone: Option<String> ["zone"] => "cn-hangzhou-i";
@@ -441,8 +417,7 @@ section! {
         /// How listeners choose a backend.
         scheduler: SchedulerName = SchedulerName::Rr;
         /// Tags of every load balancer that is made; at most 18.
-        #[schemars(extend("maxProperties" = MOST_USER_TAGS))]
-        tags: BTreeMap<String, String>;
+        tags: BTreeMap<String, String> where extend("maxProperties" = MOST_USER_TAGS);
     }
 }
 
@@ -451,8 +426,7 @@ section! {
     #[derive(Debug)]
     NlbSection {
         /// Services worked on at once, and as many more that have a load balancer.
-        #[schemars(range(min = 1, max = 64))]
-        concurrency: usize = 20;
+        concurrency: usize where range(min = 1, max = 64) = 20;
         /// Time between comparisons of all network load balancers with the cloud, which undo changes made by others; `0s`
         /// switches them off. Backends, additional certificates and rules of security groups, which no list shows, are read in
         /// turn: `service.drift_reads` says how often.
@@ -474,8 +448,7 @@ section! {
         /// Whether the cloud's console refuses to change the load balancers.
         modification_protection: bool = true;
         /// Tags of every load balancer that is made; at most 18.
-        #[schemars(extend("maxProperties" = MOST_USER_TAGS))]
-        tags: BTreeMap<String, String>;
+        tags: BTreeMap<String, String> where extend("maxProperties" = MOST_USER_TAGS);
     }
 }
 
@@ -504,8 +477,7 @@ section! {
         /// Types of records that are written: `A`, `AAAA`, `CNAME`, `SRV` and `PTR`.
         record_types: Vec<RecordType> = RecordType::ALL.to_vec();
         /// Namespaces whose Services get records; all if empty.
-        #[schemars(extend("items" = { "type": "string", "format": "namespace" }))]
-        namespaces: Vec<String>;
+        namespaces: Vec<String> where extend("items" = { "type": "string", "format": "namespace" });
         /// Whether nodes get records for their internal addresses, as `NODE.node`.
         nodes: bool = false;
         /// Time between full comparisons with the zone, which undo changes made by others; at least 1 minute, or `0s` for
