@@ -7,11 +7,11 @@
 //! or another instance has its address.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use thiserror::Error;
 
 use super::labels::is_described;
 use super::view::is_uninitialized;
@@ -130,9 +130,14 @@ pub enum RemovalDecision {
 }
 
 /// Why a removal is withheld.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WithholdReason {
     /// As many as allowed were removed within the window.
+    #[error(
+        "{limit} nodes were removed within {} s, which is what node.removal_limit allows; the controller removes the node \
+         later, or at once if the limit is raised",
+        .window.as_secs()
+    )]
     Limit {
         /// `node.removal_limit`
         limit: u32,
@@ -140,26 +145,8 @@ pub enum WithholdReason {
         window: Duration,
     },
     /// The cloud's answer proves nothing.
+    #[error("the cloud's answer does not prove that the instance is gone: {0}; the controller asks again")]
     Unproven(String),
-}
-
-impl fmt::Display for WithholdReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Limit { limit, window } => write!(
-                f,
-                "{limit} nodes were removed within {} s, which is what node.removal_limit allows; the controller removes the node later, or \
-                 at once if the limit is raised",
-                window.as_secs()
-            ),
-            Self::Unproven(why) => {
-                write!(
-                    f,
-                    "the cloud's answer does not prove that the instance is gone: {why}; the controller asks again"
-                )
-            }
-        }
-    }
 }
 
 /// What this process remembers about missing instances. Losing it only delays removals.

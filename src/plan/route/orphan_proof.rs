@@ -5,8 +5,9 @@
 //! or if the cloud no longer has the instance. What lacks both proofs is for people to judge, and for the command `gc`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
+
+use thiserror::Error;
 
 use super::mark::MarkedNode;
 use super::route_node::RouteNode;
@@ -32,42 +33,32 @@ pub enum InstancePresence {
 }
 
 /// Why an orphan is not removed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum MissingProof {
     /// A cluster without nodes has no API server to say so.
+    #[error("the API server shows no node at all; once it shows one, entries whose instances are released are removed")]
     NoNodes,
     /// The instance exists.
+    #[error(
+        "the API server does not show the node, as after a restore from an old backup, but its instance exists; the entry is \
+         removed when the instance is released; alicloud-ccm gc says whether it can be deleted before"
+    )]
     InstanceExists,
     /// The mark has the cluster's id without its uid, and the instance does not prove to be gone.
+    #[error(
+        "their marks have the cloud.cluster_id of this cluster without its uid, so that they may belong to another one; an \
+         entry is removed when the cloud proves that its instance is released, and alicloud-ccm gc lists it"
+    )]
     OfWhichCluster,
     /// It is not known whether the instance exists.
+    #[error(
+        "the API server does not show the node, and whether its instance exists is not known ({0}); the entry is removed when \
+         the cloud proves that the instance is released; alicloud-ccm gc says whether it can be deleted before"
+    )]
     InstanceUnknown(String),
     /// The cloud was not asked about the instance yet.
+    #[error("{}", Self::InstanceUnknown("it was not asked about yet".to_owned()))]
     NotAsked,
-}
-
-impl fmt::Display for MissingProof {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoNodes => f.write_str(
-                "the API server shows no node at all; once it shows one, entries whose instances are released are removed",
-            ),
-            Self::InstanceExists => f.write_str(
-                "the API server does not show the node, as after a restore from an old backup, but its instance exists; the \
-                 entry is removed when the instance is released; alicloud-ccm gc says whether it can be deleted before",
-            ),
-            Self::OfWhichCluster => f.write_str(
-                "their marks have the cloud.cluster_id of this cluster without its uid, so that they may belong to another \
-                 one; an entry is removed when the cloud proves that its instance is released, and alicloud-ccm gc lists it",
-            ),
-            Self::NotAsked => Self::InstanceUnknown("it was not asked about yet".to_owned()).fmt(f),
-            Self::InstanceUnknown(why) => write!(
-                f,
-                "the API server does not show the node, and whether its instance exists is not known ({why}); the entry is \
-                 removed when the cloud proves that the instance is released; alicloud-ccm gc says whether it can be deleted before"
-            ),
-        }
-    }
 }
 
 impl MissingProof {

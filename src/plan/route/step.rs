@@ -230,18 +230,13 @@ pub fn full(table: &str) -> String {
 }
 
 /// An orphan that is not removed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{step}: {why}")]
 pub struct WithheldOrphan {
     /// The deletion.
     pub step: RouteStep,
     /// Why it is withheld.
     pub why: MissingProof,
-}
-
-impl fmt::Display for WithheldOrphan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.step, self.why)
-    }
 }
 
 /// What is to be done.
