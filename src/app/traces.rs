@@ -165,10 +165,7 @@ impl Exporter {
     async fn run(&mut self, stop: &CancellationToken) {
         // Spans during whose sending this ended abnormally would end it again.
         self.batch.clear();
-        tokio::select! {
-            () = self.send_all() => {}
-            () = stop.cancelled() => {}
-        }
+        stop.run_until_cancelled(self.send_all()).await;
         let _ = timeout(FLUSH, self.flush()).await;
         let left = self.batch.len() + self.spans.len();
         metrics::trace_spans("stop", left);

@@ -40,9 +40,8 @@ pub(super) async fn elect(
         let section = config.borrow_and_update().leader_election.clone();
         let current = section.clone();
         let over = async {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = changed(&mut config, &current) => info!("leader election is configured anew"),
+            if stop.run_until_cancelled(changed(&mut config, &current)).await.is_some() {
+                info!("leader election is configured anew");
             }
         };
         if section.enabled {

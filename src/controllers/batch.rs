@@ -167,9 +167,8 @@ pub async fn run<V, R: BatchReconciler>(
     watched: Watched<V>,
     new: impl FnOnce(Context, Arc<Store<V>>) -> R,
 ) {
-    tokio::select! {
-        () = context.stop.cancelled() => return,
-        () = watched.store.synced() => {}
+    if context.stop.run_until_cancelled(watched.store.synced()).await.is_none() {
+        return;
     }
     let mut changes = watched.store.subscribe();
     let (config, fence, stop) = (context.config.clone(), context.fence.clone(), context.stop.clone());
@@ -189,10 +188,8 @@ pub async fn drive<R: BatchReconciler, C: Send + Sync>(
     // Two handles, as both are waited for while a reconcile runs.
     let (mut gaining, mut losing) = (fence.clone(), fence);
     loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            () = gaining.gained() => {}
+        if stop.run_until_cancelled(gaining.gained()).await.is_none() {
+            return;
         }
         tokio::select! {
             biased;

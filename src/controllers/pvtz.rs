@@ -48,9 +48,8 @@ pub async fn run(context: Context) {
         watches.synced().await;
         context.cluster.identify().await;
     };
-    tokio::select! {
-        () = context.stop.cancelled() => return,
-        () = identified => {}
+    if context.stop.run_until_cancelled(identified).await.is_none() {
+        return;
     }
     let mut changes = watches.services.store.subscribe();
     watches.endpoints.store.add_to(&changes);

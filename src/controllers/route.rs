@@ -60,9 +60,8 @@ pub async fn run(context: Context) {
         nodes.store.synced().await;
         context.cluster.identify().await;
     };
-    tokio::select! {
-        () = context.stop.cancelled() => return,
-        () = identified => {}
+    if context.stop.run_until_cancelled(identified).await.is_none() {
+        return;
     }
     batch::run(context, nodes, |context, nodes| RouteReconciler {
         reporter: Reporter::new(&context, NAME, "route-controller", "nodes"),

@@ -95,14 +95,12 @@ pub async fn serve(listener: TcpListener, pages: StatusPages, settings: HttpSett
                 let Some(acceptor) = acceptor else {
                     return answer_requests(stream, pages, authorization, place).await;
                 };
-                let agreed = tokio::select! {
-                    () = place.0.cancelled() => return,
-                    agreed = tokio::time::timeout(HEADER_TIMEOUT, acceptor.accept(stream)) => agreed,
-                };
-                match agreed {
-                    Ok(Ok(stream)) => answer_requests(stream, pages, authorization, place).await,
-                    Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
-                    Err(_) => debug!("TLS handshake timed out"),
+                let handshake = tokio::time::timeout(HEADER_TIMEOUT, acceptor.accept(stream));
+                match place.0.run_until_cancelled(handshake).await {
+                    None => {}
+                    Some(Ok(Ok(stream))) => answer_requests(stream, pages, authorization, place).await,
+                    Some(Ok(Err(error))) => debug!(%error, "TLS handshake failed"),
+                    Some(Err(_)) => debug!("TLS handshake timed out"),
                 }
             });
         },
@@ -132,13 +130,10 @@ async fn each_connection<S, A>(
 ) {
     let mut open: VecDeque<CancellationToken> = VecDeque::new();
     loop {
-        let accepted = tokio::select! {
-            () = stop.cancelled() => return,
-            accepted = poll_fn(&accept) => accepted,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
+        let stream = match stop.run_until_cancelled(poll_fn(&accept)).await {
+            None => return,
+            Some(Ok((stream, _))) => stream,
+            Some(Err(error)) => {
                 debug!(%error, "a connection could not be accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -175,13 +170,9 @@ fn answer_requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .serve_connection(TokioIo::new(stream), service);
     async move {
         let _end = end;
-        tokio::select! {
-            () = ending.cancelled() => {}
-            ended = tokio::time::timeout(CONNECTION_TIMEOUT, connection) => {
-                if let Ok(Err(error)) = ended {
-                    debug!(%error, "a connection ended early");
-                }
-            }
+        let answered = tokio::time::timeout(CONNECTION_TIMEOUT, connection);
+        if let Some(Ok(Err(error))) = ending.run_until_cancelled(answered).await {
+            debug!(%error, "a connection ended early");
         }
     }
 }

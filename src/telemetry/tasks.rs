@@ -165,9 +165,8 @@ impl TaskEntry {
                 seconds = pause.as_secs(),
                 "the task ended abnormally; it starts again"
             );
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = sleep(pause) => self.change(|task| task.is_paused = false),
+            if stop.run_until_cancelled(sleep(pause)).await.is_some() {
+                self.change(|task| task.is_paused = false);
             }
         }
     }

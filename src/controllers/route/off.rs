@@ -35,10 +35,7 @@ pub async fn run_off(context: Context) {
             }
         }
     };
-    tokio::select! {
-        () = context.stop.cancelled() => {}
-        () = clear => {}
-    }
+    let _: Option<()> = context.stop.run_until_cancelled(clear).await;
 }
 
 /// True if none is left.
