@@ -100,7 +100,6 @@ pub(crate) fn cloud_answers(data: &[u8]) {
         let _ = nlb.describe_additional_certificates("lsn-1").await;
         let _ = nlb.list_groups(GroupFilter::Tag("k", "v")).await;
         let _ = nlb.list_groups(GroupFilter::Ids(&one.clone().into())).await;
-        let _ = nlb.list_groups(GroupFilter::Names(&one)).await;
         let _ = nlb.describe_servers("sgp-1").await;
         let _ = nlb.jobs(&one).await;
         let _ = ecs.find_security_groups("k", "v").await;

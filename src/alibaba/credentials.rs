@@ -310,7 +310,7 @@ impl CredentialIssuers<'_> {
 
 /// Which role, under which name, for how long.
 fn role(role_arn: &str, session_name: &str, duration: Duration) -> Params {
-    Params::new()
+    Params::default()
         .with("RoleArn", role_arn)
         .with("RoleSessionName", session_name)
         .with("DurationSeconds", duration.as_secs())

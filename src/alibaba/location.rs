@@ -28,11 +28,16 @@ pub async fn resolve(config: &checked::Cloud, metadata: &Metadata) -> Result<Clo
     // Asked first and always: without an answer, the others are not worth the wait.
     let instance = metadata.get("instance-id").await;
     let unreachable = instance.as_ref().err().filter(|error| matches!(error, MetadataError::Unreachable { .. }));
-    let region = value(config.region.as_ref(), unreachable, metadata, "region-id").await;
-    let vpc = value(config.vpc_id.as_ref(), unreachable, metadata, "vpc-id").await;
-    let zone = value(config.zone_id.as_ref(), unreachable, metadata, "zone-id").await;
+    let value = async |stated: Option<&String>, key: &str| match (stated, unreachable) {
+        (Some(value), _) => Ok(value.clone()),
+        (None, Some(error)) => Err(error.clone()),
+        (None, None) => metadata.get(key).await,
+    };
+    let region = value(config.region.as_ref(), "region-id").await;
+    let vpc = value(config.vpc_id.as_ref(), "vpc-id").await;
+    let zone = value(config.zone_id.as_ref(), "zone-id").await;
     // Also where some are stated: they may be taken out while this runs.
-    let vswitch = value(None, unreachable, metadata, "vswitch-id").await;
+    let vswitch = value(None, "vswitch-id").await;
     let needed =
         |what, key, value: Result<String, MetadataError>| value.map_err(|cause| LocationError { what, key, cause });
     Ok(CloudLocation {
@@ -56,17 +61,4 @@ pub async fn more_is_known(config: &checked::Cloud, metadata: &Metadata, known: 
         }
     }
     std::future::pending().await
-}
-
-async fn value(
-    configured: Option<&String>,
-    unreachable: Option<&MetadataError>,
-    metadata: &Metadata,
-    key: &str,
-) -> Result<String, MetadataError> {
-    match (configured, unreachable) {
-        (Some(value), _) => Ok(value.clone()),
-        (None, Some(error)) => Err(error.clone()),
-        (None, None) => metadata.get(key).await,
-    }
 }

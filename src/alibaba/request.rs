@@ -144,22 +144,8 @@ impl<'a> Request<'a> {
 
     /// Reads a list whose pages of `size` entries are numbered.
     pub(super) async fn numbered<T>(self, list: &str, size: usize, item: Decoder<T>) -> Result<Vec<T>, Fault> {
-        self.numbered_by("PageNumber", size, |body| Ok((body.list(list, item)?, total_of(body)?))).await
-    }
-
-    /// The same where this parameter numbers the pages. `page` gives the entries of one, and the length of the whole list: 0
-    /// if the answer does not say.
-    pub(super) async fn numbered_by<T>(
-        self,
-        parameter: &'static str,
-        size: usize,
-        page: impl FnMut(Fields<'_>) -> Result<(Vec<T>, i64), Mismatch>,
-    ) -> Result<Vec<T>, Fault> {
         let action = self.action;
-        match self.numbered_pages(parameter, size, page).await? {
-            (entries, true) => Ok(entries),
-            (_, false) => Err(Fault::new(action.name, FaultKind::Transient, "the list changed while it was read")),
-        }
+        whole(action, self.numbered_partial(list, size, item).await?)
     }
 
     /// The same, but what the pages show of a list that may change while it is read, and whether it did not.
@@ -169,10 +155,12 @@ impl<'a> Request<'a> {
         size: usize,
         item: Decoder<T>,
     ) -> Result<(Vec<T>, bool), Fault> {
-        self.numbered_pages("PageNumber", size, |body| Ok((body.list(list, item)?, total_of(body)?))).await
+        self.numbered_by("PageNumber", size, |body| Ok((body.list(list, item)?, total_of(body)?))).await
     }
 
-    async fn numbered_pages<T>(
+    /// The same where this parameter numbers the pages. `page` gives the entries of one, and the length of the whole list: 0
+    /// if the answer does not say.
+    pub(super) async fn numbered_by<T>(
         self,
         parameter: &'static str,
         size: usize,
@@ -247,6 +235,12 @@ impl<'a> Request<'a> {
 /// How many entries the whole list has, 0 if the answer does not say. Products differ in how they call it.
 fn total_of(body: Fields<'_>) -> Result<i64, Mismatch> {
     Ok(body.number("TotalCount")?.max(body.number("TotalItems")?))
+}
+
+/// The entries of a list, unless it changed while it was read.
+pub(super) fn whole<T>(action: &Action, (entries, is_whole): (Vec<T>, bool)) -> Result<Vec<T>, Fault> {
+    let changed = || Fault::new(action.name, FaultKind::Transient, "the list changed while it was read");
+    is_whole.then_some(entries).ok_or_else(changed)
 }
 
 fn endless(action: &Action) -> Fault {

@@ -26,11 +26,6 @@ impl fmt::Debug for Params {
 }
 
 impl Params {
-    /// No parameters yet.
-    pub(super) fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a parameter.
     #[must_use]
     pub(super) fn with(mut self, name: impl Into<Cow<'static, str>>, value: impl ToString) -> Self {
@@ -100,7 +95,7 @@ mod tests {
     }
 
     fn published() -> Params {
-        Params::new()
+        Params::default()
             .with("Version", "2014-05-26")
             .with("Timestamp", "2016-02-23T12:46:24Z")
             .with("SignatureVersion", "1.0")
@@ -112,7 +107,7 @@ mod tests {
     }
 
     fn awkward() -> Params {
-        Params::new()
+        Params::default()
             .with("AccessKeyId", "STS.testid")
             .with("SecurityToken", "CAIS+/token==")
             .with("Action", "AddVServerGroupBackendServers")
@@ -149,7 +144,7 @@ mod tests {
 
     #[test]
     fn names_are_sorted_by_bytes() {
-        let params = Params::new().with("healthCheckInterval", 2).with("HealthCheckType", "tcp");
+        let params = Params::default().with("healthCheckInterval", 2).with("HealthCheckType", "tcp");
         let params = (1..=10).fold(params, |params, number| params.with(format!("Tag.{number}"), "t"));
         let names: Vec<_> =
             params.canonical().split('&').map(|pair| pair.split_once('=').unwrap().0.to_owned()).collect();
@@ -175,7 +170,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_value_arrives_as_it_was(value in ".{1,60}") {
-            let body = Params::new().with("Name", &value).canonical();
+            let body = Params::default().with("Name", &value).canonical();
             let sent = body.strip_prefix("Name=").unwrap();
             prop_assert!(sent.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~%".contains(&byte)), "{}", sent);
             prop_assert_eq!(percent_encoding::percent_decode_str(sent).decode_utf8().unwrap(), value);

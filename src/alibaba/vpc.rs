@@ -38,8 +38,6 @@ pub struct RouteTable {
     pub id: String,
     /// `System` or `Custom`
     pub kind: String,
-    /// The VPC it belongs to.
-    pub vpc_id: String,
 }
 
 /// Why one entry of a batch failed although the call succeeded.
@@ -73,8 +71,6 @@ pub struct VSwitch {
 /// Address ranges of a VPC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VpcAttributes {
-    /// `vpc-...`
-    pub id: String,
     /// Primary, secondary and IPv6 ranges.
     pub cidrs: Vec<IpNet>,
 }
@@ -272,7 +268,7 @@ fn parse_cidr(text: &str) -> Option<IpNet> {
 }
 
 fn route_table(body: Fields<'_>) -> Result<RouteTable, Mismatch> {
-    Ok(RouteTable { id: body.text("RouteTableId")?, kind: body.text("RouteTableType")?, vpc_id: body.text("VpcId")? })
+    Ok(RouteTable { id: body.text("RouteTableId")?, kind: body.text("RouteTableType")? })
 }
 
 /// `None` if it is not a custom entry for an address range: a server that does not know the filter sends all.
@@ -309,7 +305,7 @@ fn vpc_attributes(body: Fields<'_>) -> Result<VpcAttributes, Mismatch> {
             cidrs.push(cidr);
         }
     }
-    Ok(VpcAttributes { id: body.text("VpcId")?, cidrs })
+    Ok(VpcAttributes { cidrs })
 }
 
 fn vswitch(body: Fields<'_>) -> Result<VSwitch, Mismatch> {

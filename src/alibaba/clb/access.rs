@@ -12,6 +12,7 @@ use crate::alibaba::actions::{
 };
 use crate::alibaba::answer::{Fields, Mismatch, block};
 use crate::alibaba::fault::Fault;
+use crate::alibaba::request::whole;
 use crate::fence::Permit;
 use crate::plan::clb::model::{CreateAccessList, ListenerKey, Protocol};
 use crate::plan::clb::observed::ObservedAccessList;
@@ -49,7 +50,7 @@ impl Clb {
             Ok((new, body.number("TotalAclEntry")?))
         };
         let request = self.0.read(DESCRIBE_ACCESS_LIST).with("AclId", &summary.id);
-        let entries = request.numbered_by("Page", PAGE, page).await?;
+        let entries = whole(DESCRIBE_ACCESS_LIST.0, request.numbered_by("Page", PAGE, page).await?)?;
         let entries = entries.iter().filter_map(|entry| block(entry)).collect();
         Ok(Some(ObservedAccessList { entries, listeners, ..summary }))
     }

@@ -40,6 +40,16 @@ const FIXED: [ListenerField; 2] = [ListenerField::ListenerForward, ListenerField
 pub(super) type ListenersByInstance = HashMap<String, LiteMap<ListenerKey, Box<ObservedListener>>>;
 type KeyedListener = (ListenerKey, Box<ObservedListener>);
 
+/// What the API calls listeners of a protocol: the actions that make and change one, and the block of its own fields.
+const fn names(protocol: Protocol) -> (WriteAction, WriteAction, &'static str) {
+    match protocol {
+        Protocol::Tcp => (CREATE_TCP_LISTENER, SET_TCP_LISTENER, "TCPListenerConfig"),
+        Protocol::Udp => (CREATE_UDP_LISTENER, SET_UDP_LISTENER, "UDPListenerConfig"),
+        Protocol::Http => (CREATE_HTTP_LISTENER, SET_HTTP_LISTENER, "HTTPListenerConfig"),
+        Protocol::Https => (CREATE_HTTPS_LISTENER, SET_HTTPS_LISTENER, "HTTPSListenerConfig"),
+    }
+}
+
 impl Clb {
     /// All listeners of an instance, every page, without domain extensions. Listeners of a protocol that this version
     /// does not know are left out.
@@ -81,12 +91,7 @@ impl Clb {
     /// As any write.
     pub async fn create_listener(&self, permit: &Permit, wanted: &ListenerRequest<'_>) -> Result<(), Fault> {
         let protocol = wanted.listener.protocol;
-        let action = match protocol {
-            Protocol::Tcp => CREATE_TCP_LISTENER,
-            Protocol::Udp => CREATE_UDP_LISTENER,
-            Protocol::Http => CREATE_HTTP_LISTENER,
-            Protocol::Https => CREATE_HTTPS_LISTENER,
-        };
+        let (action, ..) = names(protocol);
         let mut request = self.about(permit, action, wanted).maybe("VServerGroupId", wanted.group_id);
         for (field, value) in wanted.fields.iter().filter(|(field, value)| !is_default(**field, value)) {
             request = request.with(creation_parameter(protocol, *field), value);
@@ -99,12 +104,7 @@ impl Clb {
     /// # Errors
     /// As any write.
     pub async fn set_listener(&self, permit: &Permit, wanted: &ListenerRequest<'_>) -> Result<(), Fault> {
-        let action = match wanted.listener.protocol {
-            Protocol::Tcp => SET_TCP_LISTENER,
-            Protocol::Udp => SET_UDP_LISTENER,
-            Protocol::Http => SET_HTTP_LISTENER,
-            Protocol::Https => SET_HTTPS_LISTENER,
-        };
+        let (_, action, _) = names(wanted.listener.protocol);
         // Without the switch the id has no effect.
         let switch = wanted.group_id.map(|_| "on");
         let request = self.about(permit, action, wanted);
@@ -187,12 +187,7 @@ fn observed(body: Fields<'_>) -> Option<KeyedListener> {
 
 /// One flat list of the fields that are reported at the top and in the block of the protocol.
 fn fields(body: Fields<'_>, protocol: Protocol) -> ListenerFields {
-    let block = match protocol {
-        Protocol::Tcp => "TCPListenerConfig",
-        Protocol::Udp => "UDPListenerConfig",
-        Protocol::Http => "HTTPListenerConfig",
-        Protocol::Https => "HTTPSListenerConfig",
-    };
+    let (.., block) = names(protocol);
     let block = body.object(block).unwrap_or_default();
     let value = |field: ListenerField| {
         let top = TOP_LEVEL.contains(&field).then(|| top_level(body, field)).flatten();

@@ -23,8 +23,6 @@ pub enum GroupFilter<'a> {
     Tag(&'a str, &'a str),
     /// Those of these ids.
     Ids(&'a BTreeSet<String>),
-    /// Those of exactly these names.
-    Names(&'a [String]),
 }
 
 /// A server group without its servers.
@@ -77,12 +75,6 @@ impl Nlb {
                     found.extend(request().list("ServerGroupIds", chunk).by_token("ServerGroups", listed).await?);
                 }
                 found.retain(|group| ids.contains(&group.id));
-            }
-            GroupFilter::Names(names) => {
-                for chunk in names.chunks(CHUNK) {
-                    found.extend(request().list("ServerGroupNames", chunk).by_token("ServerGroups", listed).await?);
-                }
-                found.retain(|group| names.contains(&group.name));
             }
         }
         Ok(unique(found, |group| &group.id))

@@ -31,7 +31,7 @@ async fn a_call_is_a_signed_form() {
     assert_eq!(seen.param("SecurityToken"), None);
     let timestamp = seen.param("Timestamp").unwrap();
     assert!(timestamp.len() == 20 && timestamp.parse::<Timestamp>().is_ok(), "{timestamp}");
-    let mut signed = Params::new();
+    let mut signed = Params::default();
     for (name, value) in seen.params.iter().filter(|(name, _)| *name != "Signature") {
         signed.push(name.clone(), value);
     }

@@ -370,7 +370,8 @@ async fn server_group(cloud: &CloudClient, tls: bool) -> String {
     let made = nlb.create_group(&permit, "vpc-1", &wanted).await.unwrap();
     assert_eq!(nlb.jobs(std::slice::from_ref(&made.job)).await.unwrap()[&made.job], JobState::Done);
     let id = made.id.unwrap();
-    let found = nlb.list_groups(GroupFilter::Names(&[name])).await.unwrap().remove(0);
+    let listed = nlb.list_groups(GroupFilter::Tag("owner", "me")).await.unwrap();
+    let found = listed.into_iter().find(|group| group.name == name).unwrap();
     assert_eq!((found.id.as_str(), found.details.status.as_str()), (id.as_str(), "Available"));
     for (field, value) in &fields {
         assert_eq!(found.details.fields.get(field), Some(value), "{field}");

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     fn found(ids: &[&str]) -> Result<String, TablesFault> {
-        let table = |id: &&str| RouteTable { id: (*id).to_owned(), kind: "Custom".into(), vpc_id: "vpc-1".into() };
+        let table = |id: &&str| RouteTable { id: (*id).to_owned(), kind: "Custom".into() };
         the_only("vpc-1", ids.iter().map(table).collect())
     }
 
