@@ -1,7 +1,6 @@
 //! Decodes what an API server of any version sends into what planning sees.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1 as core;
@@ -176,7 +175,7 @@ pub fn service(mut object: Value) -> Result<ServiceView, serde_json::Error> {
         deleting: metadata.deletion_timestamp.is_some(),
         finalizers: metadata.finalizers.unwrap_or_default(),
         labels: kept(metadata.labels.as_ref(), |key| MARKS.contains(&key)),
-        other_annotations: hash(annotations.iter().flatten().filter(|(key, _)| !concerns_load_balancers(key))),
+        other_annotations: digest::number(&kept(annotations.as_ref(), |key| !concerns_load_balancers(key))),
         own_annotations: kept(annotations.as_ref(), |key| key.starts_with(OWN_ANNOTATIONS)),
         annotations: kept(annotations.as_ref(), |key| {
             concerns_load_balancers(key) && !key.starts_with(OWN_ANNOTATIONS)
@@ -239,13 +238,6 @@ fn concerns_load_balancers(annotation: &str) -> bool {
     annotation.contains("alibaba")
         || annotation.contains("alicloud")
         || annotation.starts_with("service.beta.kubernetes.io/")
-}
-
-/// The same for the same annotations.
-fn hash<'a>(annotations: impl Iterator<Item = (&'a String, &'a String)>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    annotations.for_each(|annotation| annotation.hash(&mut hasher));
-    hasher.finish()
 }
 
 fn ingress_details(entry: &core::LoadBalancerIngress) -> IngressDetails {

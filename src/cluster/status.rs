@@ -5,7 +5,6 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
-use serde::Serialize;
 
 use super::faults::RequestFault;
 
@@ -14,7 +13,7 @@ use super::faults::RequestFault;
 const LONG_INTERRUPTION: SignedDuration = SignedDuration::from_secs(60);
 
 /// How the connection to the API server is doing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterStatus {
     /// Whether the last request was answered, with whatever status.
     pub reachable: bool,
@@ -27,7 +26,7 @@ pub struct ClusterStatus {
 }
 
 /// An election, as this replica sees it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ElectionStatus {
     /// Namespace and name of the lock.
     pub lock: String,
@@ -76,22 +75,20 @@ impl fmt::Display for ClusterStatus {
 }
 
 /// One watch.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchStatus {
     /// Whether the first list has arrived whole.
     pub synced: bool,
     /// Why the watch is interrupted now, if it is.
     pub interrupted: Option<WatchInterruption>,
     /// Whether the log says so.
-    #[serde(skip)]
     is_told: bool,
     /// How many there are. For a moment there can be two: the old one closes while a new one is open already.
-    #[serde(skip)]
     open: u32,
 }
 
 /// A watch that does not run, although it should.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchInterruption {
     /// When it ended.
     pub since: Timestamp,

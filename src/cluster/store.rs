@@ -113,12 +113,6 @@ impl ChangedKeys {
 }
 
 impl<V> Store<V> {
-    /// An empty store whose first list is still to come.
-    pub fn new() -> Self {
-        let objects = Objects { views: BTreeMap::new(), skipped: HashSet::new(), all: None, deleted: BTreeSet::new() };
-        Self { objects: RwLock::new(objects), readers: Mutex::default(), synced: watch::Sender::new(false) }
-    }
-
     /// One object.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
         self.objects.read().views.get(key).cloned()
@@ -198,8 +192,10 @@ impl<V> Store<V> {
 }
 
 impl<V> Default for Store<V> {
+    /// An empty store whose first list is still to come.
     fn default() -> Self {
-        Self::new()
+        let objects = Objects { views: BTreeMap::new(), skipped: HashSet::new(), all: None, deleted: BTreeSet::new() };
+        Self { objects: RwLock::new(objects), readers: Mutex::default(), synced: watch::Sender::new(false) }
     }
 }
 
@@ -348,7 +344,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reader_starts_with_all_keys_and_then_sees_changes_only() {
-        let store = Store::<NodeView>::new();
+        let store = Store::<NodeView>::default();
         store.reset(vec![node("a", "1", ""), node("b", "1", "")], HashSet::new());
         let mut dirty = store.subscribe();
         assert_eq!(pending(&mut dirty).await, keys(&["a", "b"]));
@@ -360,7 +356,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_new_version_of_equal_content_is_stored_without_waking_anybody() {
-        let store = Store::<NodeView>::new();
+        let store = Store::<NodeView>::default();
         store.reset(vec![node("a", "1", "x")], HashSet::new());
         let mut dirty = store.subscribe();
         pending(&mut dirty).await;
@@ -372,7 +368,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_a_relist_misses_does_not_exist_any_more() {
-        let store = Store::<NodeView>::new();
+        let store = Store::<NodeView>::default();
         store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], HashSet::new());
         let mut dirty = store.subscribe();
         pending(&mut dirty).await;
@@ -385,7 +381,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_left_out_is_there_all_the_same() {
         let (a, b) = (ObjectKey::cluster("a"), ObjectKey::cluster("b"));
-        let store = Store::<NodeView>::new();
+        let store = Store::<NodeView>::default();
         assert!(store.is_empty());
         store.reset(vec![node("a", "1", "")], HashSet::from([b.clone()]));
         let mut dirty = store.subscribe();
@@ -407,7 +403,7 @@ mod tests {
 
     #[test]
     fn only_a_deletion_that_was_watched_counts_as_one() {
-        let store = Store::<NodeView>::new();
+        let store = Store::<NodeView>::default();
         let deleted = |names: &[&str]| names.iter().copied().map(Arc::from).collect::<BTreeSet<_>>();
         store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], HashSet::new());
         store.delete(&ObjectKey::cluster("a"));
@@ -423,7 +419,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn every_reader_has_its_own_set() {
-        let store = Store::<NodeView>::new();
+        let store = Store::<NodeView>::default();
         let (mut first, mut second) = (store.subscribe(), store.subscribe());
         let (key, view) = node("a", "1", "");
         store.apply(key.clone(), view);
@@ -437,7 +433,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn synced_waits_for_the_first_whole_list_even_if_it_is_empty() {
-        let store = Arc::new(Store::<NodeView>::new());
+        let store = Arc::new(Store::<NodeView>::default());
         let waiting = tokio::spawn({
             let store = store.clone();
             async move { store.synced().await }

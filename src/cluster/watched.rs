@@ -89,7 +89,7 @@ impl<V> SharedWatch<V> {
     {
         let mut slot = self.open.lock();
         let open = slot.upgrade().unwrap_or_else(|| {
-            let store = Arc::new(Store::new());
+            let store = Arc::new(Store::default());
             health.watch_opened(self.kind);
             let (name, start) = (format!("watch of {}", self.kind), prepare(self.kind, &store));
             let task = tasks.supervise(&name, &CancellationToken::new(), start);

@@ -149,7 +149,7 @@ mod tests {
             resource_version: version.into(),
             ..NodeView::default()
         };
-        let store = Store::new();
+        let store = Store::default();
         store.apply(ObjectKey::cluster("a"), node("u1", "10"));
         let since = |known: &NodeView| watched_since(&store, known).is_some();
         assert!(since(&node("u1", "9")));

@@ -49,12 +49,6 @@ impl Health {
     pub const fn tasks(&self) -> &Tasks {
         &self.tasks
     }
-
-    /// Removes the check `name`, because what it was about has ended.
-    pub fn forget(&self, name: &str) {
-        self.checks.write().remove(name);
-    }
-
     fn set(&self, name: &str, is_ready: bool, text: String) {
         let check = HealthCheck { name: name.to_owned(), is_ready, text };
         self.checks.write().insert(check.name.clone(), check);
@@ -141,7 +135,7 @@ mod tests {
         assert!(text.contains("[-]cloud failed: InvalidAccessKeyId.NotFound\n"), "{text}");
         assert_eq!(health.waiting_for().as_deref(), Some("cloud: InvalidAccessKeyId.NotFound"));
         assert_eq!(health.summary(), "waiting for cloud: InvalidAccessKeyId.NotFound");
-        health.forget("cloud");
+        health.ready("cloud", "");
         assert!(health.report(true).0);
         health.alarms().set("test-health", "RouteRemovalHeldBack", 2, "10.0.1.0/24, 10.0.2.0/24: raise the limit");
         let (ready, text) = health.report(true);

@@ -4,7 +4,6 @@
 //! request id). Text has their names before the message and their fields after its own; JSON has them in `spans`.
 
 use std::cell::Cell;
-use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::os::linux::fs::MetadataExt;
 use std::sync::Arc;
@@ -27,15 +26,10 @@ type Filtered = Layered<Filter, Registry>;
 type OutputLayer = Box<dyn Layer<Filtered> + Send + Sync>;
 
 /// Changes how logs are written.
+#[derive(Debug)]
 pub struct Logs {
     filter: Handle<Targets, Registry>,
     is_json: Arc<AtomicBool>,
-}
-
-impl fmt::Debug for Logs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Logs").finish_non_exhaustive()
-    }
 }
 
 impl Logs {
@@ -276,8 +270,8 @@ mod tests {
     #[test]
     fn a_panic_inside_of_a_line_is_known_to_be_one() {
         struct Panics;
-        impl fmt::Display for Panics {
-            fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for Panics {
+            fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 std::panic::panic_any(is_writing())
             }
         }

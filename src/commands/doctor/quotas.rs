@@ -8,7 +8,7 @@ use crate::controllers::loadbalancer;
 use crate::plan::clb::annotations::Name;
 use crate::plan::inputs::{NodeView, ServiceView};
 use crate::plan::loadbalancer::annotations::{AnnotationName as _, raw};
-use crate::plan::loadbalancer::ownership::LoadBalancerKind;
+use crate::plan::loadbalancer::ownership::LoadBalancerKind::{self, Clb, Nlb};
 use crate::plan::node::{NodeClass, classify};
 
 /// What the vendor grants by default to one kind of load balancers.
@@ -22,20 +22,8 @@ struct Granted {
 
 /// By the vendor's manuals of quotas.
 const GRANTED: [Granted; 2] = [
-    Granted {
-        kind: LoadBalancerKind::Clb,
-        name: "classic load balancer",
-        listeners: 50,
-        backends: 200,
-        groups_of_server: 50,
-    },
-    Granted {
-        kind: LoadBalancerKind::Nlb,
-        name: "network load balancer",
-        listeners: 50,
-        backends: 400,
-        groups_of_server: 200,
-    },
+    Granted { kind: Clb, name: "classic load balancer", listeners: 50, backends: 200, groups_of_server: 50 },
+    Granted { kind: Nlb, name: "network load balancer", listeners: 50, backends: 400, groups_of_server: 200 },
 ];
 
 /// What is used and left of one quota, and missing for so many that Services wait for.

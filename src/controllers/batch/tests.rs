@@ -60,7 +60,7 @@ fn start_with(
     takes: Duration,
     script: impl FnMut(usize, &BatchScope) -> BatchResult + Send + 'static,
 ) -> Bench {
-    let nodes = Arc::new(Store::new());
+    let nodes = Arc::new(Store::default());
     let mut changes = nodes.subscribe();
     let (keeper, fence) = fence();
     keeper.lead_unbounded();

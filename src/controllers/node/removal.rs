@@ -272,7 +272,7 @@ mod tests {
     fn what_was_found_out_in_one_term_counts_in_no_later_one() {
         let ready = Condition { status: ConditionStatus::Unknown, reason: String::new(), since: None };
         let view = NodeView { name: "a".into(), uid: "u".into(), ready: Some(ready), ..NodeView::default() };
-        let (key, view, store) = (ObjectKey::cluster("a"), Arc::new(view), Store::new());
+        let (key, view, store) = (ObjectKey::cluster("a"), Arc::new(view), Store::default());
         store.reset(vec![(key.clone(), view.clone())], HashSet::new());
         store.set_replaced(&key, true);
 
