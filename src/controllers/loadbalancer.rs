@@ -141,8 +141,8 @@ async fn run_term<P: Product>(context: &Context, views: &Views, product: P, miss
     let mut fence = context.fence.clone();
     let vanished = Vanished::default();
     let states = States::new(P::CONTROLLER, context.alarms.clone(), vanished.clone());
-    let connections = Connections { cluster: &context.cluster, cloud: &context.cloud, location: &context.location };
-    let preparer = connections.preparer(product, views.clone(), states);
+    let connections = (context.cluster.clone(), context.cloud.clone(), context.location.clone());
+    let preparer = preparer(product, connections, views.clone(), states);
     let engine = Arc::new(Engine::new(context.clone(), preparer));
     engine.put_ahead(missed);
     let (sender, keys) = mpsc::unbounded_channel();
@@ -199,12 +199,11 @@ async fn plan_product<P: Product>(
 ) -> Result<Previewed, String> {
     let Clients { cluster, cloud, location } = clients;
     let location = Arc::new(location.clone());
-    let connections = Connections { cluster, cloud, location: &location };
     let views = Views::of(cluster);
     views.listed(cluster).await?;
     let settings = Arc::new(settings_of::<P>(config, cluster.uid(), &location));
     let states = States::new(P::CONTROLLER, Alarms::default(), Vanished::default());
-    let preparer = connections.preparer(product, views, states);
+    let preparer = preparer(product, (cluster.clone(), cloud.clone(), location), views, states);
     let Some(key) = only else {
         let lines = dry_run::plan(&preparer, cluster, &settings).await.map_err(|fault| fault.to_string())?;
         return Ok(Previewed { lines, ..Previewed::default() });
@@ -237,25 +236,20 @@ fn settings_of<P: Product>(config: &Config, cluster_uid: &str, location: &CloudL
     }
 }
 
-/// The API server and the cloud.
-struct Connections<'a> {
-    cluster: &'a Cluster,
-    cloud: &'a CloudClient,
-    location: &'a Arc<CloudLocation>,
-}
-
-impl Connections<'_> {
-    fn preparer<P: Product>(&self, product: P, views: Views, states: States<P::Model>) -> Preparer<P> {
-        let (cluster, cloud, location) = (self.cluster.clone(), self.cloud.clone(), self.location.clone());
-        Preparer {
-            product,
-            states,
-            drift: DriftSchedule::new(),
-            account: AccountCheck::new(cloud.clone(), location.clone()),
-            resolver: Resolver::new(cluster, cloud, location, views.clone()),
-            views,
-            locks: Locks::default(),
-        }
+fn preparer<P: Product>(
+    product: P,
+    (cluster, cloud, location): (Cluster, CloudClient, Arc<CloudLocation>),
+    views: Views,
+    states: States<P::Model>,
+) -> Preparer<P> {
+    Preparer {
+        product,
+        states,
+        drift: DriftSchedule::new(),
+        account: AccountCheck::new(cloud.clone(), location.clone()),
+        resolver: Resolver::new(cluster, cloud, location, views.clone()),
+        views,
+        locks: Locks::default(),
     }
 }
 

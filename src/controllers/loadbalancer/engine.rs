@@ -230,7 +230,7 @@ impl<P: Product> Engine<P> {
     /// before.
     async fn take_over_restated(&self, case: &mut Case<P::Model>) -> Result<(), Halt> {
         if case.state.in_flight.restated && is_inherited(&case.service) {
-            self.writer.remove_label(&case.service, LABEL_HASH).await?;
+            self.writer.set_labels(&case.service, [(LABEL_HASH, None)]).await?;
             Arc::make_mut(&mut case.service).labels.remove(LABEL_HASH);
         }
         case.state.in_flight.restated = false;

@@ -173,7 +173,7 @@ impl<P: Product> Executor<'_, P> {
                     info!(step = %line, "done");
                     execution.remarks.extend(step.operation.remark(None));
                     observed.apply(&step.operation, &answer);
-                    queue.done(&step);
+                    queue.made_room |= step.operation.makes_room();
                     execution.deleted += usize::from(step.destroys);
                     execution.changes_balancer |= !matches!(step.target, Target::Group(_));
                     execution.done.push(line);
@@ -238,10 +238,10 @@ impl<P: Product> Executor<'_, P> {
 }
 
 /// The steps that are left, and what earlier ones mean for them.
-#[derive(Debug)]
-struct StepQueue<'a, M: OperationModel> {
+#[derive(Debug, Default)]
+struct StepQueue<M: OperationModel> {
     steps: VecDeque<Step<M>>,
-    stocked: &'a BTreeSet<Target>,
+    stocked: BTreeSet<Target>,
     /// What failed, or has to wait.
     failed: BTreeSet<Target>,
     /// Groups that lack a backend and are not stocked, or get one in the next run, so that none is taken out of them.
@@ -257,19 +257,9 @@ struct StepQueue<'a, M: OperationModel> {
     refusals: usize,
 }
 
-impl<'a, M: OperationModel> StepQueue<'a, M> {
-    fn new(steps: Vec<Step<M>>, stocked: &'a BTreeSet<Target>) -> Self {
-        Self {
-            steps: steps.into(),
-            stocked,
-            failed: BTreeSet::new(),
-            short: BTreeSet::new(),
-            unfilled: BTreeSet::new(),
-            unserved: false,
-            without_room: Vec::new(),
-            made_room: false,
-            refusals: 0,
-        }
+impl<M: OperationModel> StepQueue<M> {
+    fn new(steps: Vec<Step<M>>, stocked: &BTreeSet<Target>) -> Self {
+        Self { steps: steps.into(), stocked: stocked.clone(), ..Self::default() }
     }
 
     /// The next step that does not need anything that failed.
@@ -294,10 +284,6 @@ impl<'a, M: OperationModel> StepQueue<'a, M> {
             }
         }
         None
-    }
-
-    fn done(&mut self, step: &Step<M>) {
-        self.made_room |= step.operation.makes_room();
     }
 
     /// Decides what a refused step means for the rest. A group that is bare is best served by any one backend, soon.

@@ -99,7 +99,7 @@ pub(super) async fn find<P: Product>(
             Err(fault) => Err(fault),
         };
     }
-    let id = search.made.load_balancer.as_deref().or(search.label());
+    let id = search.made.load_balancer.as_deref().or(search.label);
     let remembered = match id {
         Some(id) => remembered(product, owner, id, search.due).await?,
         None => Remembered::Nothing { proven: false },
@@ -160,11 +160,6 @@ pub(super) async fn marked<P: Product>(product: &P, owner: &Owner) -> Result<Vec
         Some(fault) if candidates.is_empty() => Err(fault),
         _ => Ok(candidates),
     }
-}
-
-/// Whether what was observed is the load balancer that the goal is about.
-pub(super) fn is_about<P: Product>(goal: &Goal<P::Model>, observed: &Observed<P::Model>) -> bool {
-    observed.tagged().is_some_and(|instance| goal.is_about(&instance))
 }
 
 /// Load balancers that carry the id of this cluster.

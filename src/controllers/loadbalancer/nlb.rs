@@ -189,13 +189,9 @@ impl Product for NlbProduct {
         Ok(())
     }
 
-    async fn elastic_addresses(&self, _id: &str) -> Result<Vec<String>, Fault> {
-        Ok(Vec::new())
-    }
-
     async fn perform(&self, write: &Write<'_>, operation: &Operation, observed: &Observed) -> Result<Answer, Fault> {
         let api = self.api.on(write.priority.clone());
-        let answer = perform::perform(perform::Apis { nlb: &api, ecs: &self.ecs }, write, operation, observed).await?;
+        let answer = perform::perform((&api, &self.ecs), write, operation, observed).await?;
         if !answer.job.is_empty() {
             self.jobs.remember(&answer.job);
         }

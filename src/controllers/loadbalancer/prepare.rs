@@ -13,7 +13,7 @@ use super::account_check::AccountCheck;
 use super::creations::Inventory;
 use super::drift::DriftSchedule;
 use super::execute::Belief;
-use super::find::{Found, Unfound, find, is_about, marked};
+use super::find::{Found, Unfound, find, marked};
 use super::product::{Completed, Due, DueTogether, Product, Search};
 use super::references::{References, Resolver};
 use super::refusals::stocked;
@@ -202,7 +202,7 @@ impl<P: Product> Preparer<P> {
         let depth = if is_continued && !is_edit_due { Depth::Memory } else { depth };
         // A Service that now names another load balancer is read again.
         let known = case.state.cached.known.clone();
-        let known = known.filter(|known| is_about::<P>(&goal, &known.observed) || (is_continued && is_gone(known)));
+        let known = known.filter(|known| goal.is_about(&known.observed) || (is_continued && is_gone(known)));
         let seen = match (depth, &known) {
             (Depth::Memory, Some(known)) => Some(self.recall(case, &goal, known, is_continued).await?),
             (Depth::Edited | Depth::Lists { .. }, Some(known)) => self.confirm(case, &goal, known, depth).await?,
@@ -366,7 +366,10 @@ impl<P: Product> Preparer<P> {
             case.state.in_flight.creations.listed(&Inventory::of(&*observed));
             plan = self.diff(case, goal, &observed);
         }
-        Ok((Sighting { observed, ..Sighting::remembered(known) }, plan))
+        let Known { read_at, groups_read_at, is_last, .. } = *known;
+        let presence = if is_last { Presence::Last } else { Presence::Present };
+        let (is_thorough, unread) = (false, Vec::new());
+        Ok((Sighting { observed, read_at, groups_read_at, presence, is_thorough, unread }, plan))
     }
 
     /// Reads a known load balancer again: by list pages, or after an edit by its id and those of its server groups. `None` if
@@ -410,7 +413,7 @@ impl<P: Product> Preparer<P> {
         };
         let plan = self.diff(case, goal, &observed);
         let is_proven = is_edited || plan.steps.is_empty();
-        if !completed.unread.is_empty() || !is_about::<P>(goal, &observed) || !is_proven {
+        if !completed.unread.is_empty() || !goal.is_about(&observed) || !is_proven {
             return Ok(None);
         }
         let (inventory, is_thorough) = (Inventory::of(&observed), depth != Depth::Lists { groups: false });
@@ -516,20 +519,6 @@ impl<P: Product> Preparer<P> {
     }
 }
 
-impl<M: CloudModel> Sighting<M> {
-    /// The load balancer as it is remembered.
-    fn remembered(known: &Known<M>) -> Self {
-        Self {
-            observed: known.observed.clone(),
-            read_at: known.read_at,
-            groups_read_at: known.groups_read_at,
-            presence: if known.is_last { Presence::Last } else { Presence::Present },
-            is_thorough: false,
-            unread: Vec::new(),
-        }
-    }
-}
-
 impl<M: ProductModel> Case<M> {
     /// Whether neither a server group nor a listener is there of a Service that was served by the load balancer, and was not
     /// for long enough that lists which lag behind would have shown them.
@@ -587,7 +576,8 @@ impl<M: CloudModel> Case<M> {
     fn search<'a>(&'a self, kind: LoadBalancerKind, due: Due<'a>) -> Search<'a> {
         let InFlight { creations, busy_since, .. } = &self.state.in_flight;
         let busy_for = busy_since.map_or(Duration::ZERO, |since| since.elapsed());
-        Search { label: kind.label(&self.service), made: creations.made(), due, busy_for }
+        let label = Some(kind.label(&self.service)).filter(|label| !label.is_empty());
+        Search { label, made: creations.made(), due, busy_for }
     }
 }
 

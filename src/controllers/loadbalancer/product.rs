@@ -24,7 +24,6 @@ use crate::plan::loadbalancer::goal::Goal;
 use crate::plan::loadbalancer::group_diff::GroupModel;
 use crate::plan::loadbalancer::model::ObservedGroup;
 use crate::plan::loadbalancer::operation::Operation;
-use crate::plan::loadbalancer::orphans::TaggedInstance;
 use crate::plan::loadbalancer::ownership::{LoadBalancerKind, Owner};
 use crate::plan::loadbalancer::settings::ServiceOptions;
 use crate::plan::loadbalancer::steps::Plan;
@@ -107,7 +106,9 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     }
 
     /// The elastic addresses bound to the load balancer.
-    fn elastic_addresses(&self, id: &str) -> impl Future<Output = Result<Vec<String>, Fault>> + Send;
+    fn elastic_addresses(&self, _id: &str) -> impl Future<Output = Result<Vec<String>, Fault>> + Send {
+        async { Ok(Vec::new()) }
+    }
 
     /// Executes exactly one write.
     fn perform(
@@ -136,18 +137,18 @@ impl<M: ProductModel> Goal<M> {
             group.backends.is_none() || members.any(|backend| self.owner().owns_backend(&backend.description))
         };
         let held = applied.iter().filter(|item| match item.as_str() {
-            applied::SOURCE_RANGES => observed.may_keep_ranges(self.owner()),
+            applied::SOURCE_RANGES => M::may_keep_ranges(&observed.parts, self.owner()),
             item => observed.groups.get(item).is_some_and(is_ours),
         });
         held.chain(self.desired().into_iter().flat_map(|desired| &desired.applies)).cloned().collect()
     }
 
-    /// Whether it is the load balancer that the goal is about.
-    pub(crate) fn is_about(&self, instance: &TaggedInstance<'_>) -> bool {
-        match self.named() {
+    /// Whether what was observed is the load balancer that the goal is about.
+    pub(crate) fn is_about(&self, observed: &Observed<M>) -> bool {
+        observed.tagged().is_some_and(|instance| match self.named() {
             Some(id) => instance.id == id,
             None => self.owner().owns_load_balancer(instance.name, instance.tags),
-        }
+        })
     }
 }
 
@@ -195,20 +196,13 @@ pub(crate) struct DueTogether<'a> {
 /// What helps to find things of one Service.
 #[derive(Clone, Default)]
 pub(crate) struct Search<'a> {
-    /// The id in the Service's label; empty if it has none.
-    pub(crate) label: &'a str,
+    /// The id in the Service's label.
+    pub(crate) label: Option<&'a str>,
     /// What was created recently: lists may not show it yet.
     pub(crate) made: Made,
     pub(crate) due: Due<'a>,
     /// For how long the cloud has carried something out of which no job is known.
     pub(crate) busy_for: Duration,
-}
-
-impl Search<'_> {
-    /// The load balancer that the label names.
-    pub(crate) fn label(&self) -> Option<&str> {
-        Some(self.label).filter(|label| !label.is_empty())
-    }
 }
 
 /// The outcome of jobs of the cloud.

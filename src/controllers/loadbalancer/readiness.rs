@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use litemap::LiteMap;
 use serde_json::json;
 use tracing::{info, warn};
 
@@ -11,10 +10,7 @@ use super::status::ServiceWriter;
 use crate::cluster::{Patch, PatchFormat, WriteFault};
 use crate::fence::WRITE_TIME;
 use crate::plan::inputs::{ObjectKey, ObjectKind, ServiceView};
-use crate::plan::loadbalancer::desired::ProductModel;
 use crate::plan::loadbalancer::gates::{self, GateCondition, Registration};
-use crate::plan::loadbalancer::goal::Goal;
-use crate::plan::loadbalancer::model::ObservedGroup;
 
 /// Shortest time between looks at pods whose containers are not ready yet: nothing else tells when they are.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
@@ -25,24 +21,6 @@ const PER_POD: Duration = Duration::from_millis(200);
 pub(super) fn look_again(waiting_pods: usize) -> Option<Duration> {
     let pods = u32::try_from(waiting_pods).unwrap_or(u32::MAX);
     (pods > 0).then(|| LOOK_AGAIN.max(PER_POD.saturating_mul(pods)))
-}
-
-/// What the load balancer knows of the backends; `complete` if traffic reaches all of them.
-pub(super) fn registration<'a>(
-    goal: &'a Goal<impl ProductModel>,
-    observed: &'a LiteMap<String, ObservedGroup>,
-    references: &'a References,
-    complete: bool,
-) -> Registration<'a> {
-    Registration {
-        owner: goal.owner(),
-        desired: goal.groups(),
-        observed,
-        unresolved: goal.unresolved(),
-        outside: goal.outside(),
-        attached: &references.attached,
-        complete,
-    }
 }
 
 /// Writes the conditions that have changed. Pods that are gone, or are others by now, are left out.

@@ -65,7 +65,7 @@ pub(super) struct ServiceState<M: CloudModel> {
 }
 
 /// What was read and learned. A run without it costs calls.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Cached<M: CloudModel> {
     /// The load balancer, as of the last reconcile whose outcome can be relied on.
     pub(super) known: Option<Known<M>>,
@@ -233,19 +233,11 @@ impl Replacement {
 
 impl<M: CloudModel> ServiceState<M> {
     pub(super) fn new(uid: &str) -> Self {
-        let cached = Cached {
-            known: None,
-            edited: false,
-            obstructed: false,
-            refusals: Refusals::default(),
-            ungated: BTreeSet::new(),
-            unready: UnreadyNodes::default(),
-        };
         Self {
             uid: uid.to_owned(),
             seen: None,
             began: Instant::now(),
-            cached,
+            cached: Cached::default(),
             in_flight: InFlight::default(),
             told: Told::default(),
         }
@@ -354,7 +346,7 @@ pub(super) struct States<M: CloudModel> {
     pub(super) budget: RefusalBudget,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct KeptStates<M: CloudModel> {
     by_service: HashMap<ObjectKey, Box<ServiceState<M>>>,
     /// Services that changed before their load balancer was known.
@@ -413,12 +405,7 @@ impl<M: CloudModel> States<M> {
     /// Starts empty. Raises `alarms` for what is withheld, and notifies `vanished` when a Service disappears that still had a
     /// load balancer.
     pub(super) fn new(controller: &'static str, alarms: Alarms, vanished: Vanished) -> Self {
-        let kept = Mutex::new(KeptStates {
-            by_service: HashMap::new(),
-            ahead: BTreeSet::new(),
-            totals: StateTotals::default(),
-        });
-        Self { controller, kept, alarms, vanished, budget: RefusalBudget::default() }
+        Self { controller, kept: Mutex::default(), alarms, vanished, budget: RefusalBudget::default() }
     }
 
     /// The cached state of the Service with this UID.

@@ -206,11 +206,6 @@ impl ServiceWriter {
         unless_gone(self.patch(service, &body).await)
     }
 
-    pub(super) async fn remove_label(&self, service: &ServiceView, label: &str) -> Result<(), WriteFault> {
-        let body = json!({"metadata": {"labels": {label: null}}});
-        unless_gone(self.patch(service, &body).await)
-    }
-
     /// Writes the addresses under which the Service is reached, and in the same write this condition. True if they were others.
     pub(super) async fn set_ingress(
         &self,

@@ -43,7 +43,7 @@ pub trait CloudModel: OperationModel {
         fields
     }
 
-    /// See [`Observed::may_keep_ranges`].
+    /// Whether something beside groups and listeners may still keep source ranges for this owner.
     fn may_keep_ranges(_parts: &Self::Parts, _owner: &Owner) -> bool {
         false
     }
@@ -144,11 +144,6 @@ impl<M: CloudModel> Observed<M> {
             GroupRef::Named(name) => self.made.get(name).and_then(by_id).or_else(|| by_name(name)),
         };
         found.map(String::as_str)
-    }
-
-    /// Whether something beside groups and listeners may still keep source ranges for this owner.
-    pub fn may_keep_ranges(&self, owner: &Owner) -> bool {
-        M::may_keep_ranges(&self.parts, owner)
     }
 
     /// What can be made twice when an answer is lost, besides listeners: ids with names.

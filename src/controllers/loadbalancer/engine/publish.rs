@@ -16,6 +16,7 @@ use crate::controllers::loadbalancer::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD
 use crate::controllers::loadbalancer::status::{FailedWrite, WriteBack};
 use crate::controllers::workqueue::ReconcileResult;
 use crate::plan::loadbalancer::cloud::CloudModel as _;
+use crate::plan::loadbalancer::gates::Registration;
 
 impl<P: Product> Engine<P> {
     /// Publishes the load balancer, and says when the Service is reconciled again.
@@ -95,7 +96,15 @@ impl<P: Product> Engine<P> {
         // A pending job can fail.
         let Some(groups) = P::Model::settled_groups(&outcome.prepared.sighting.observed) else { return Ok(()) };
         let goal = &outcome.prepared.goal;
-        let registration = readiness::registration(goal, &groups, references, outcome.is_complete());
+        let registration = Registration {
+            owner: goal.owner(),
+            desired: goal.groups(),
+            observed: &groups,
+            unresolved: goal.unresolved(),
+            outside: goal.outside(),
+            attached: &references.attached,
+            complete: outcome.is_complete(),
+        };
         let written = readiness::write(&self.writer, &case.service, references, registration).await;
         written.map_err(|fault| FailedWrite::gates(fault).into())
     }

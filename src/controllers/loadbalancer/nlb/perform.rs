@@ -16,17 +16,9 @@ use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::observed::Observed;
 use crate::plan::nlb::operation::{Operation, Own};
 
-/// What is called.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Apis<'a> {
-    pub(super) nlb: &'a Nlb,
-    /// For security groups.
-    pub(super) ecs: &'a Ecs,
-}
-
 /// Makes the one write that the operation is.
 pub(super) async fn perform(
-    Apis { nlb, ecs }: Apis<'_>,
+    (nlb, ecs): (&Nlb, &Ecs),
     write: &Write<'_>,
     operation: &Operation,
     observed: &Observed,

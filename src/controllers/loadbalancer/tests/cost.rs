@@ -25,7 +25,7 @@ use crate::controllers::loadbalancer::clb::ClbProduct;
 use crate::controllers::loadbalancer::engine::Engine;
 use crate::controllers::loadbalancer::orphans::Vanished;
 use crate::controllers::loadbalancer::state::States;
-use crate::controllers::loadbalancer::{Connections, Views};
+use crate::controllers::loadbalancer::{Views, preparer};
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
 use crate::controllers::{Context, registry};
 use crate::fence::{Keeper, fence};
@@ -119,9 +119,9 @@ impl World {
         let views = Views::of(&cluster);
         views.synced(&cluster).await;
         let states = States::new("service", Alarms::default(), Vanished::default());
-        let connections = Connections { cluster: &cluster, cloud: &client, location: &context.location };
         let product = ClbProduct::new(&client, context.location.clone());
-        let preparer = connections.preparer(product, views.clone(), states);
+        let connections = (cluster, client, context.location.clone());
+        let preparer = preparer(product, connections, views.clone(), states);
         let engine = Engine::new(context, preparer);
         let world = Self { testbed, cloud, views, engine, _kept: (keeper, sender) };
         for number in 0..size.services {

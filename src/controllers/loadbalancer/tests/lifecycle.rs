@@ -146,7 +146,7 @@ impl Side {
     /// What there is of the Service, read whole.
     async fn look(&self, cloud: &CloudClient, goal: &mut Goal) -> (ClbProduct, Observed) {
         let clb = ClbProduct::new(cloud, Arc::new(CloudLocation::default()));
-        let search = Search { label: &self.label, ..Search::default() };
+        let search = Search { label: Some(&*self.label).filter(|label| !label.is_empty()), ..Search::default() };
         let leaves = matches!(goal, Goal::Remove(_));
         let mut observed = match find(&clb, goal, &search).await.unwrap() {
             Found::LoadBalancer(observed) => observed,

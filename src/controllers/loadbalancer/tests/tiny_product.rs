@@ -307,10 +307,6 @@ impl Product for Tiny {
         Ok(())
     }
 
-    async fn elastic_addresses(&self, _: &str) -> Result<Vec<String>, Fault> {
-        Ok(Vec::new())
-    }
-
     async fn perform(&self, _: &Write<'_>, operation: &Operation<TinyModel>, _: &Seen) -> Result<Answer, Fault> {
         let mut names = self.0.lock();
         match step_of(operation) {
