@@ -15,10 +15,9 @@ use crate::plan::inputs::Ingress;
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::diff::DiffModel;
 use crate::plan::loadbalancer::group_diff::{GroupModel, planner};
-use crate::plan::loadbalancer::groups::{BackendPlanner, GroupReferences};
 use crate::plan::loadbalancer::listener_pass::Protection;
 use crate::plan::loadbalancer::model::DesiredGroup;
-use crate::plan::loadbalancer::ownership::{LABEL_HASH, Owner};
+use crate::plan::loadbalancer::ownership::LABEL_HASH;
 use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::loadbalancer::steps::Target;
 
@@ -103,24 +102,5 @@ impl GroupModel for ClbModel {
         for operation in planner.additions::<ClbModel>(&wanted.group, rest) {
             plan.step(operation, target.clone(), [target.clone()], &wanted.source);
         }
-    }
-}
-
-/// Deletes those of the groups that are ours alone, and takes our backends out of the others.
-/// `managed` says whether listeners of ours are managed.
-pub(super) fn clear_all(owner: &Owner, observed: &Observed, deleted: &[ListenerKey], managed: bool, plan: &mut Plan) {
-    let mut references = GroupReferences::default();
-    for (key, listener) in observed.listeners.iter().flatten() {
-        if deleted.contains(key) {
-            references.dropped.entry(listener.group_id.clone()).or_default().push(*key);
-        } else {
-            let ours = managed && owner.owns_listener(&listener.description);
-            references.kept.entry(listener.group_id.clone()).or_default().push((*key, ours));
-        }
-    }
-    // The smallest batch that every release of the API takes.
-    let planner = BackendPlanner { owner, batch_size: 20 };
-    for (id, group) in &observed.groups {
-        planner.clear(id, group, &references, plan);
     }
 }

@@ -4,20 +4,20 @@
 //! kind can still be left.
 
 use super::desired::ClbModel;
-use super::diff::{access_list, clear_all};
-use super::model::{InstanceField, InstanceFields, ListenerKey};
+use super::diff::access_list;
+use super::model::{InstanceField, InstanceFields};
 use super::needs::MissingReads;
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Own, Plan, Step};
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::cloud::ObservedInstanceModel as _;
 use crate::plan::loadbalancer::goal::Goal;
+use crate::plan::loadbalancer::groups::BackendPlanner;
 use crate::plan::loadbalancer::handling::Departure;
 use crate::plan::loadbalancer::instance_diff::{Fate, marks_on};
-use crate::plan::loadbalancer::listener_pass::ListenerModel;
+use crate::plan::loadbalancer::listener_pass;
 use crate::plan::loadbalancer::management::MARKS;
 use crate::plan::loadbalancer::ownership::{Owner, UNPROTECTED_TAG};
-use crate::plan::loadbalancer::problem::ServiceProblem;
 use crate::plan::loadbalancer::steps::Target;
 
 /// What must still be read before [`teardown`]. Listeners of a user's load balancer are read in any case: they tell which
@@ -113,34 +113,12 @@ fn release(owner: &Owner, instance: &ObservedInstance, plan: &mut Plan) {
 
 /// Takes what is ours off a user's load balancer.
 fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut Plan) {
-    let ours = observed
-        .listeners
-        .iter()
-        .flatten()
-        .filter(|(_, listener)| observed.goes_with(owner, departure.override_listeners, listener));
-    let mut ours: Vec<ListenerKey> = ours.map(|(key, _)| *key).collect();
-    let forward = |key: &ListenerKey| ClbModel::redirects_to(*key, observed.listener(key)?);
-    ours.sort_by_key(|key| forward(key).is_none());
-    let mut deleted: Vec<ListenerKey> = Vec::new();
-    for key in ours {
-        let all = observed.listeners.iter().flatten();
-        let sources = all.filter(|(other, listener)| ClbModel::redirects_to(**other, listener) == Some(key));
-        let sources: Vec<ListenerKey> = sources.map(|(other, _)| *other).collect();
-        if let Some(source) = sources.iter().find(|source| !deleted.contains(source)) {
-            let text =
-                format!("listener {source}, which is not ours, redirects to it; it is deleted once that is changed");
-            plan.problem(ServiceProblem::state(format!("listener {key}"), text));
-            continue;
-        }
-        plan.step(
-            Operation::DeleteListener { listener: key },
-            key.into(),
-            sources.into_iter().map(Target::from),
-            "the Service no longer needs it",
-        );
-        deleted.push(key);
+    let references = listener_pass::leave(owner, departure, observed, plan);
+    // The smallest batch that every release of the API takes.
+    let planner = BackendPlanner { owner, batch_size: 20 };
+    for (id, group) in &observed.groups {
+        planner.clear(id, group, &references, plan);
     }
-    clear_all(owner, observed, &deleted, departure.override_listeners, plan);
 }
 
 impl Goal<ClbModel> {

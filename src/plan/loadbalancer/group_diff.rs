@@ -190,13 +190,8 @@ fn find<'a, M: GroupModel>(
                 desired.owner.same_mark(&group.name, name) && M::is_same(desired, observed, name, id)
             };
             let found: Vec<_> = groups.iter().filter(is_meant).collect();
-            let used: BTreeSet<&str> = observed
-                .listeners
-                .as_ref()
-                .into_iter()
-                .flatten()
-                .map(|(_, listener)| listener.group_id.as_str())
-                .collect();
+            let listeners = observed.listeners.iter().flatten();
+            let used: BTreeSet<&str> = listeners.map(|(_, listener)| listener.group_id.as_str()).collect();
             // A creation whose answer was lost can leave two; the one that serves is the one to keep.
             let serving = found.iter().find(|(id, _)| used.contains(id.as_str())).copied();
             Ok(serving.or_else(|| found.first().copied()))

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::cloud::{CloudModel, Observed, ObservedListener};
 use super::model::{Backend, BackendKey, DesiredGroup, GroupMembers, GroupRef, ObservedGroup};
 use super::operation::{Operation, OperationModel};
 use super::ownership::Owner;
@@ -28,6 +29,26 @@ pub(crate) struct GroupReferences<K> {
     pub(crate) kept: BTreeMap<String, Vec<(K, bool)>>,
     /// Listeners that the plan takes away from a group, by group id.
     pub(crate) dropped: BTreeMap<String, Vec<K>>,
+}
+
+impl<K: Copy + Ord> GroupReferences<K> {
+    /// What the listeners refer to, where some of them go.
+    pub(crate) fn of<M: CloudModel<ListenerKey = K>>(
+        observed: &Observed<M>,
+        goes: impl Fn(&K) -> bool,
+        is_ours: impl Fn(&ObservedListener<M>) -> bool,
+    ) -> Self {
+        let mut references = Self { kept: BTreeMap::new(), dropped: BTreeMap::new() };
+        for (key, listener) in observed.listeners.iter().flatten() {
+            let id = listener.group_id.clone();
+            if goes(key) {
+                references.dropped.entry(id).or_default().push(*key);
+            } else {
+                references.kept.entry(id).or_default().push((*key, is_ours(listener)));
+            }
+        }
+        references
+    }
 }
 
 /// Plans what happens to the backends of groups.

@@ -84,18 +84,9 @@ pub(crate) fn references<M: ProductModel>(
     observed: &Observed<M>,
     changes: &ListenerChanges<M::ListenerKey>,
 ) -> GroupReferences<M::ListenerKey> {
-    let mut references = GroupReferences::default();
     let are_managed = desired.manage.keeps(ManagementLevel::Listeners);
-    for (key, listener) in observed.listeners.as_ref().into_iter().flatten() {
-        let id = listener.group_id.clone();
-        if are_managed && (changes.deleted.contains(key) || changes.moved.contains(key)) {
-            references.dropped.entry(id).or_default().push(*key);
-        } else {
-            let ours = desired.manage_listeners && is_ours(desired, observed, listener);
-            references.kept.entry(id).or_default().push((*key, ours));
-        }
-    }
-    references
+    let goes = |key: &_| are_managed && (changes.deleted.contains(key) || changes.moved.contains(key));
+    GroupReferences::of(observed, goes, |it| desired.manage_listeners && is_ours(desired, observed, it))
 }
 
 /// What is changed of a listener, with the reasons: its `settings`, and the `rest`, such as its server group. The cloud may

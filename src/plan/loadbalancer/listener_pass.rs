@@ -10,9 +10,11 @@ use super::cloud::{Listeners, Observed, ObservedListener};
 use super::desired::{Desired, DesiredListener, ProductModel};
 use super::features;
 use super::groups::{GroupReferences, GroupsInPlan};
+use super::handling::Departure;
 use super::listener_diff::{self, ListenerChanges, regroup};
 use super::model::GroupRef;
 use super::operation::{ListenerFields, Operation};
+use super::ownership::Owner;
 use super::problem::{ListenerPlace, ServiceProblem};
 use super::steps::{Plan, Target};
 
@@ -145,6 +147,37 @@ pub(crate) fn diff<M: ListenerModel>(
         changes = pass.changes;
     }
     listener_diff::references(desired, observed, &changes)
+}
+
+/// Deletes the listeners of ours on a user's load balancer, first those that redirect; what then refers to its groups.
+pub(crate) fn leave<M: ListenerModel>(
+    owner: &Owner,
+    departure: &Departure,
+    observed: &Observed<M>,
+    plan: &mut Plan<M>,
+) -> GroupReferences<M::ListenerKey> {
+    let overrides = departure.override_listeners;
+    let all = || observed.listeners.iter().flatten();
+    let mut ours: Vec<_> = all().filter(|(_, listener)| observed.goes_with(owner, overrides, listener)).collect();
+    ours.sort_by_key(|(key, listener)| M::redirects_to(**key, listener).is_none());
+    let mut deleted: Vec<M::ListenerKey> = Vec::new();
+    for (key, _) in ours {
+        let sources = all().filter(|(other, listener)| M::redirects_to(**other, listener) == Some(*key));
+        let sources: Vec<M::ListenerKey> = sources.map(|(other, _)| *other).collect();
+        if let Some(source) = sources.iter().find(|source| !deleted.contains(source)) {
+            let text =
+                format!("listener {source}, which is not ours, redirects to it; it is deleted once that is changed");
+            plan.problem(ServiceProblem::state(format!("listener {key}"), text));
+            continue;
+        }
+        let needs = sources.into_iter().map(Into::into);
+        let operation = Operation::DeleteListener { listener: *key };
+        plan.step(operation, (*key).into(), needs, "the Service no longer needs it");
+        deleted.push(*key);
+    }
+    // Where one of ours stays though it is not overridden, its user has taken it out of management, and backends of ours go.
+    let is_ours = |it: &ObservedListener<M>| overrides && owner.owns_listener(&it.description);
+    GroupReferences::of(observed, |key| deleted.contains(key), is_ours)
 }
 
 impl<M: ListenerModel> Pass<'_, M> {

@@ -5,12 +5,10 @@ mod listeners;
 pub(super) mod security_group;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt::Display;
 
 use super::annotations::Name;
 use super::desired::{Desired, GroupSpec, NlbModel};
-use super::model::{CreateInstance, GroupField, InstanceField};
+use super::model::{CreateInstance, GroupField, GroupFields, InstanceField};
 use super::observed::{GroupDetails, Observed, ObservedInstance};
 use super::operation::{Own, Plan};
 use super::restriction;
@@ -75,23 +73,6 @@ impl DiffModel for NlbModel {
     }
 }
 
-/// Attributes that differ from what is `wanted`, and how. What the cloud does not report is its default.
-fn differing<'a, F: Copy + Display + Ord + 'a>(
-    wanted: impl Iterator<Item = (&'a F, &'a String)>,
-    found: &BTreeMap<F, String>,
-    default_of: fn(F) -> &'static str,
-) -> (BTreeMap<F, String>, Vec<String>) {
-    let differs = |(field, value): &(&F, &String)| {
-        let found = found.get(field).map_or_else(|| default_of(**field), String::as_str);
-        !value.eq_ignore_ascii_case(found)
-    };
-    let changed = wanted.filter(differs).map(|(field, value)| {
-        let found = found.get(field).map_or("unset", String::as_str);
-        ((*field, value.clone()), format!("{field} {found} -> {value}"))
-    });
-    changed.unzip()
-}
-
 impl GroupModel for NlbModel {
     const NAMED: &'static str = "a server group that exists";
 
@@ -140,8 +121,15 @@ fn is_same(observed: &Observed, spec: &GroupSpec, details: &GroupDetails) -> boo
 
 /// Sets attributes that differ.
 fn attributes(wanted: &DesiredGroup, group: &GroupRef, (spec, details): (&GroupSpec, &GroupDetails), plan: &mut Plan) {
-    let kept = spec.kept.iter().filter(|(field, _)| !field.is_fixed());
-    let (fields, reasons) = differing(kept, &details.fields, default_of);
+    let differs = |(field, value): &(&GroupField, &String)| {
+        let found = details.fields.get(field).map_or_else(|| default_of(**field), String::as_str);
+        !field.is_fixed() && !value.eq_ignore_ascii_case(found)
+    };
+    let changed = spec.kept.iter().filter(differs).map(|(field, value)| {
+        let found = details.fields.get(field).map_or("unset", String::as_str);
+        ((*field, value.clone()), format!("{field} {found} -> {value}"))
+    });
+    let (fields, reasons): (GroupFields, Vec<String>) = changed.unzip();
     if fields.is_empty() {
         return;
     }

@@ -16,6 +16,7 @@ use crate::plan::loadbalancer::groups::still_used;
 use crate::plan::loadbalancer::groups::{BackendPlanner, GroupReferences};
 use crate::plan::loadbalancer::handling::Departure;
 use crate::plan::loadbalancer::instance_diff::{Fate, marks_on};
+use crate::plan::loadbalancer::listener_pass;
 use crate::plan::loadbalancer::management::MARKS;
 use crate::plan::loadbalancer::ownership::Owner;
 use crate::plan::loadbalancer::steps::Target;
@@ -160,17 +161,7 @@ fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan
 
 /// Takes what is ours off a user's load balancer.
 fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut Plan) {
-    let mut references = GroupReferences::default();
-    for (key, listener) in observed.listeners.iter().flatten() {
-        if observed.goes_with(owner, departure.override_listeners, listener) {
-            let operation = Operation::DeleteListener { listener: *key };
-            plan.step(operation, (*key).into(), [], "the Service no longer needs it");
-            references.dropped.entry(listener.group_id.clone()).or_default().push(*key);
-        } else {
-            // Where it is ours, its user has taken it out of management, and backends of ours still go.
-            references.kept.entry(listener.group_id.clone()).or_default().push((*key, false));
-        }
-    }
+    let references = listener_pass::leave(owner, departure, observed, plan);
     clear(owner, observed, &references, plan);
 }
 
