@@ -42,7 +42,7 @@ annotation_table! {
     Manage: annotations::MANAGE, OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
         "takes effect at once; `plan` alone shows the rest; a load balancer that does not exist is created in any case",
         "What is kept in sync: `all`, or `listeners` with server groups, or `backends`, which are server groups alone.", removed: Default, source: "this program";
-    LbName: Suffix("name"), LoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
+    LbName: Suffix("name"), LoadBalancerName { least: 1, most: 80, marks: &[".", "_", "-", "/"] }, "`a` and the Service's UID", Applies::Instance, Always,
         "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.", source: "`LoadBalancerName`";
     ResourceGroupId: Suffix("resource-group-id"), Text, "", Applies::Instance, Immutable,
         "a different value is a problem", "Resource group of a new load balancer.", file: "cloud.resource_group_id", source: "`ResourceGroupId`";

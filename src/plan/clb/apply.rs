@@ -1,6 +1,5 @@
 //! What steps do to a load balancer, so that the next change can be planned without reading everything again.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use litemap::LiteMap;
@@ -79,15 +78,18 @@ impl CloudModel for ClbModel {
             }
             Operation::Own(Own::CreateDomainExtension { listener, domain, certificate_id }) => {
                 let found = ObservedDomainExtension { id: id(), certificate_id: certificate_id.clone() };
-                domains(observed, listener).into_iter().for_each(|all| drop(all.insert(domain.clone(), found.clone())));
+                observed
+                    .certificates_mut(listener)
+                    .into_iter()
+                    .for_each(|all| drop(all.insert(domain.clone(), found.clone())));
             }
             Operation::Own(Own::SetDomainExtension { listener, domain, certificate_id, .. }) => {
-                if let Some(found) = domains(observed, listener).and_then(|all| all.get_mut(domain)) {
+                if let Some(found) = observed.certificates_mut(listener).and_then(|all| all.get_mut(domain)) {
                     found.certificate_id.clone_from(certificate_id);
                 }
             }
             Operation::Own(Own::DeleteDomainExtension { listener, domain, .. }) => {
-                domains(observed, listener).into_iter().for_each(|all| drop(all.remove(domain)));
+                observed.certificates_mut(listener).into_iter().for_each(|all| drop(all.remove(domain)));
             }
             Operation::Own(Own::CreateAccessList(wanted)) => {
                 observed.parts.access_list = AccessList::Found(ObservedAccessList {
@@ -134,13 +136,6 @@ impl CloudModel for ClbModel {
             AccessList::Found(list) => owner.owns_access_list(&list.name, &list.tags),
         }
     }
-}
-
-fn domains<'a>(
-    observed: &'a mut Observed,
-    listener: &ListenerKey,
-) -> Option<&'a mut BTreeMap<String, ObservedDomainExtension>> {
-    observed.listener_mut(listener)?.certificates.as_mut()
 }
 
 /// What the API forgets when a feature is switched off.

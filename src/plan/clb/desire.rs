@@ -7,7 +7,6 @@ mod source_ranges;
 
 use std::collections::BTreeSet;
 
-use self::listeners::PortReader;
 use super::annotations::{Annotations, INSTANCE, Name};
 use super::desired::{ClbExtra, ClbModel, Desired, DesiredAccess, DesiredInstance, DesiredListener};
 use super::model::{InstanceField, ListenerField as Field, ListenerKey, Protocol};
@@ -71,7 +70,7 @@ impl ProductModel for ClbModel {
         source: String,
         port: &ServicePort,
     ) -> Result<(), ServiceProblem> {
-        PortReader { sources }.add(desired, source, port)
+        sources.add(desired, source, port)
     }
 
     fn place(sources: &Sources<'_, Name>, port: &ServicePort) -> Option<ListenerPlace> {
@@ -99,7 +98,7 @@ impl ProductModel for ClbModel {
     }
 
     fn check(desired: &mut Desired, sources: &Sources<'_, Name>) {
-        PortReader { sources }.check(desired);
+        sources.check(desired);
         let found = ineffective::ineffective(sources, desired);
         desired.warnings.extend(found);
     }

@@ -30,14 +30,9 @@ api_fields! {
 }
 
 impl Protocol {
-    /// The spelling of the API.
-    pub const fn as_str(self) -> &'static str {
-        self.parameter()
-    }
-
     /// Parses the lower-case spelling.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|protocol| protocol.as_str() == text)
+        Self::ALL.iter().copied().find(|protocol| protocol.parameter() == text)
     }
 }
 
@@ -59,7 +54,7 @@ impl ListenerKey {
 
 impl From<ListenerKey> for Target {
     fn from(key: ListenerKey) -> Self {
-        Self::Listener(ListenerRef { port: key.port, protocol: key.protocol.as_str() })
+        Self::Listener(ListenerRef { port: key.port, protocol: key.protocol.parameter() })
     }
 }
 
@@ -152,6 +147,34 @@ api_fields! {
 /// Values of listener attributes, all as text, spelled as the API spells them.
 pub type ListenerFields = BTreeMap<ListenerField, String>;
 
+/// Attributes that another one needs when it has this value, and why. Without that value they are not sent, and do not count.
+pub(super) const SWITCHES: [(ListenerField, ListenerField, &str, &str); 6] = {
+    use ListenerField::{
+        AclId, AclStatus, AclType, ConnectionDrain, ConnectionDrainTimeout, Cookie, CookieTimeout, StickySession,
+        StickySessionType,
+    };
+    [
+        (AclId, AclStatus, "on", "access control needs a list"),
+        (AclType, AclStatus, "on", "access control needs `white` or `black`"),
+        (ConnectionDrainTimeout, ConnectionDrain, "on", "connection drain needs a timeout"),
+        (StickySessionType, StickySession, "on", "sticky sessions need `insert` or `server`"),
+        (CookieTimeout, StickySessionType, "insert", "inserted cookies need a timeout"),
+        (Cookie, StickySessionType, "server", "`server` needs the name of the cookie"),
+    ]
+};
+
+/// What must hold for an attribute to count: its switch, and before it the switch of that.
+pub(super) fn switches(field: ListenerField) -> Vec<(ListenerField, &'static str)> {
+    let Some((_, switch, value, _)) = SWITCHES.into_iter().find(|(it, ..)| *it == field) else { return Vec::new() };
+    [switches(switch), vec![(switch, value)]].concat()
+}
+
+/// Whether HTTP checks alone have an attribute, also on TCP listeners.
+pub(super) const fn is_of_http_check(field: ListenerField) -> bool {
+    use ListenerField::{HealthCheckDomain, HealthCheckHttpCode, HealthCheckUri};
+    matches!(field, HealthCheckUri | HealthCheckDomain | HealthCheckHttpCode)
+}
+
 /// Whether an attribute counts: those of a feature that is off do not, as the API forgets them. `effective` is what
 /// holds where nothing is stated, too.
 pub(super) fn field_counts<'a>(
@@ -167,18 +190,12 @@ pub(super) fn field_counts<'a>(
         Protocol::Http | Protocol::Https => effective(ListenerField::HealthCheck) == "on",
     };
     let by_http = || checked() && (protocol != Protocol::Tcp || effective(ListenerField::HealthCheckType) == "http");
-    let sticky_by = |kind: &str| {
-        effective(ListenerField::StickySession) == "on" && effective(ListenerField::StickySessionType) == kind
+    let is_on = |(switch, value): (ListenerField, &str)| match switch {
+        ListenerField::AclStatus | ListenerField::ConnectionDrain => stated(switch) == value,
+        _ => effective(switch) == value,
     };
     match field {
-        ListenerField::AclId | ListenerField::AclType => stated(ListenerField::AclStatus) == "on",
-        ListenerField::ConnectionDrainTimeout => stated(ListenerField::ConnectionDrain) == "on",
-        ListenerField::StickySessionType => effective(ListenerField::StickySession) == "on",
-        ListenerField::Cookie => sticky_by("server"),
-        ListenerField::CookieTimeout => sticky_by("insert"),
-        ListenerField::HealthCheckUri | ListenerField::HealthCheckDomain | ListenerField::HealthCheckHttpCode => {
-            by_http()
-        }
+        _ if is_of_http_check(field) => by_http(),
         ListenerField::HealthCheckType
         | ListenerField::HealthCheckMethod
         | ListenerField::HealthCheckConnectPort
@@ -187,7 +204,7 @@ pub(super) fn field_counts<'a>(
         | ListenerField::HealthCheckInterval
         | ListenerField::HealthCheckConnectTimeout
         | ListenerField::HealthCheckTimeout => checked(),
-        _ => true,
+        _ => switches(field).into_iter().all(is_on),
     }
 }
 

@@ -318,7 +318,7 @@ macro_rules! annotation_table {
             }
 
             fn protocols(field: Field) -> Vec<&'static str> {
-                field.protocols().iter().map(|protocol| protocol.as_str()).collect()
+                field.protocols().iter().map(|protocol| protocol.parameter()).collect()
             }
         }
     };

@@ -262,6 +262,11 @@ impl<M: CloudModel> Observed<M> {
         self.listeners.as_mut()?.get_mut(listener).map(|found| &mut **found)
     }
 
+    /// The certificates that a listener holds besides its own, to change them.
+    pub(in crate::plan) fn certificates_mut(&mut self, listener: &M::ListenerKey) -> Option<&mut M::HeldCertificates> {
+        self.listener_mut(listener)?.certificates.as_mut()
+    }
+
     /// Attributes for a request that changes a listener: all that it has, with those that `change`.
     pub fn sent(&self, listener: M::ListenerKey, changes: &ListenerFields<M>) -> ListenerFields<M> {
         let none = ListenerFields::<M>::new();

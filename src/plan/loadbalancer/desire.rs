@@ -143,8 +143,6 @@ pub(crate) fn backend_rules<M: ProductModel>(
 /// What every load balancer that is made gets: its tags, and its protections.
 pub(crate) struct Creation {
     pub(crate) tags: BTreeMap<String, String>,
-    /// Keys of tags for which there is no room.
-    pub(crate) surplus: Vec<String>,
     /// The ownership marks among the tags.
     pub(crate) marks: BTreeMap<String, String>,
     pub(crate) delete_protection: bool,
@@ -153,50 +151,30 @@ pub(crate) struct Creation {
 }
 
 impl Creation {
-    /// `defaults` are those of the configuration: tags, delete protection, modification protection.
+    /// With what stands against making it, and the tags that the annotation states and for which there is room. `defaults` are
+    /// those of the configuration: tags, delete protection, modification protection.
     pub(crate) fn of<N: AnnotationName>(
-        annotations: &Annotations<N>,
-        owner: &Owner,
+        sources: &Sources<'_, N>,
         defaults: (&BTreeMap<String, String>, bool, bool),
-    ) -> Self {
-        let mut tags = defaults.0.clone();
-        tags.extend(annotations.pairs(N::ADDITIONAL_RESOURCE_TAGS).cloned().unwrap_or_default());
-        tags.extend(owner.tags());
+        is_public: bool,
+        problems: &mut ScopedProblems,
+    ) -> (Self, BTreeMap<String, String>) {
+        let Sources { annotations, owner, inputs: Inputs { settings, .. }, .. } = sources;
+        let mut stated_tags = annotations.pairs(N::ADDITIONAL_RESOURCE_TAGS).cloned().unwrap_or_default();
+        let (mut tags, marks) = (defaults.0.clone(), owner.tags());
+        tags.extend(stated_tags.clone());
+        tags.extend(marks.clone());
         if tags.len() > MOST_TAGS {
             // As many tags of users are allowed as with the official controller.
             tags.remove(CLUSTER_UID_TAG);
         }
-        let marks = owner.tags();
         let others = tags.keys().filter(|key| !marks.contains_key(*key)).rev();
         let surplus: Vec<String> = others.take(tags.len().saturating_sub(MOST_TAGS)).cloned().collect();
-        tags.retain(|key, _| !surplus.contains(key));
-        let stated = annotations.text(N::MODIFICATION_PROTECTION);
-        let protected_by_default = stated.is_none() && defaults.2;
-        let default = if protected_by_default { "ConsoleProtection" } else { "NonProtection" };
-        Self {
-            tags,
-            surplus,
-            marks,
-            delete_protection: annotations.get(N::DELETE_PROTECTION).map_or(defaults.1, |value| value == "on"),
-            modification_protection: stated.unwrap_or_else(|| default.to_owned()),
-            modification_protection_reason: protected_by_default.then(|| PROTECTION_REASON.to_owned()),
-        }
-    }
-
-    /// What stands against making it.
-    pub(crate) fn check<N: AnnotationName>(
-        &self,
-        annotations: &Annotations<N>,
-        settings: &ServiceSettings,
-        is_public: bool,
-        problems: &mut ScopedProblems,
-    ) {
-        if !self.surplus.is_empty() {
-            let count = self.tags.len() + self.surplus.len();
+        if !surplus.is_empty() {
             problems.left_out(ServiceProblem::invalid(
                 annotations.key(N::ADDITIONAL_RESOURCE_TAGS),
-                format!("{count} tags, with those of the configuration and of ownership"),
-                format!("must be at most {MOST_TAGS} tags in all; these are left out: {}", self.surplus.join(", ")),
+                format!("{} tags, with those of the configuration and of ownership", tags.len()),
+                format!("must be at most {MOST_TAGS} tags in all; these are left out: {}", surplus.join(", ")),
             ));
         }
         if settings.service.disable_public && !is_reused(annotations) && is_public {
@@ -205,17 +183,20 @@ impl Creation {
                 "service.disable_public switches load balancers with a public address off: `intranet` is needed",
             ));
         }
+        tags.retain(|key, _| !surplus.contains(key));
+        stated_tags.retain(|key, _| is_reused(annotations) || !surplus.contains(key));
+        let stated = annotations.text(N::MODIFICATION_PROTECTION);
+        let protected_by_default = stated.is_none() && defaults.2;
+        let default = if protected_by_default { "ConsoleProtection" } else { "NonProtection" };
+        let creation = Self {
+            tags,
+            marks,
+            delete_protection: annotations.get(N::DELETE_PROTECTION).map_or(defaults.1, |value| value == "on"),
+            modification_protection: stated.unwrap_or_else(|| default.to_owned()),
+            modification_protection_reason: protected_by_default.then(|| PROTECTION_REASON.to_owned()),
+        };
+        (creation, stated_tags)
     }
-}
-
-/// Tags that the annotation states and for which there is room.
-pub(crate) fn kept_tags<N: AnnotationName>(
-    annotations: &Annotations<N>,
-    creation: &Creation,
-) -> BTreeMap<String, String> {
-    let mut tags = annotations.pairs(N::ADDITIONAL_RESOURCE_TAGS).cloned().unwrap_or_default();
-    tags.retain(|key, _| is_reused(annotations) || !creation.surplus.contains(key));
-    tags
 }
 
 /// `spec.loadBalancerSourceRanges`, without bits beyond their length. What is no block of addresses is a problem, and

@@ -290,10 +290,8 @@ impl LoadBalancerKind {
     /// the Service is deleted, or its type changes, what we made is removed as usual; when it is given back, its load
     /// balancer is managed again.
     pub fn handed_over(self, service: &ServiceView, settings: &ServiceSettings) -> Option<ServiceProblem> {
-        if !self.is_managed(service) || service.deleting || !service.is_load_balancer() {
-            return None;
-        }
-        if self.successor(service, settings).is_some() {
+        let is_left = self.is_managed(service) && !service.deleting && service.is_load_balancer();
+        if !is_left || self.successor(service, settings).is_some() {
             return None;
         }
         self.claimed_by_other(service, settings).map(|(field, given)| {

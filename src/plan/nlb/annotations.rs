@@ -3,8 +3,8 @@
 use super::model::{GroupField, GroupFields, InstanceField, ListenerField, ListenerFields, Protocol};
 use crate::plan::loadbalancer::annotations::AnnotationKey::Suffix;
 use crate::plan::loadbalancer::annotations::values::ValueKind::{
-    AnyCase, AnyCaseProtocolPorts, AnyValue, HealthDomain, HealthPath, HttpCodes, Ids, Labels, LooseSwitch, NlbName,
-    OneOf, OneOfOrLast, PortRanges, Presence, ServerGroupPorts, Switch, Tags, Text, ZoneMaps,
+    AnyCase, AnyCaseProtocolPorts, AnyValue, HealthDomain, HealthPath, HttpCodes, Ids, Labels, LoadBalancerName,
+    LooseSwitch, OneOf, OneOfOrLast, PortRanges, Presence, ServerGroupPorts, Switch, Tags, Text, ZoneMaps,
 };
 use crate::plan::loadbalancer::annotations::values::{ON_OFF, ValueKind, number, number_or_zero};
 use crate::plan::loadbalancer::annotations::{self, AnnotationName, Applies, BACKEND_TYPES, annotation_table};
@@ -82,7 +82,7 @@ annotation_table! {
     Manage: annotations::MANAGE, OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
         "takes effect at once; `plan` alone shows the rest; a load balancer that does not exist is created in any case",
         "What is kept in sync: `all`, or `listeners` with server groups, or `backends`, which are server groups alone.", removed: Default, source: "this program";
-    LbName: Suffix("name"), NlbName, "`a` and the Service's UID", Applies::Instance, Always,
+    LbName: Suffix("name"), LoadBalancerName { least: 2, most: 128, marks: &[".", "_", "-"] }, "`a` and the Service's UID", Applies::Instance, Always,
         "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.", source: "`LoadBalancerName`";
     ResourceGroupId: Suffix("resource-group-id"), Text, "", Applies::Instance, Immutable,
         "a different value is a problem", "Resource group of a new load balancer, its server groups and its security group.", file: "cloud.resource_group_id", source: "`ResourceGroupId`";

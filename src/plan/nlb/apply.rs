@@ -221,12 +221,10 @@ fn apply_own(observed: &mut Observed, own: &Own, answer: &Answer) {
             observed.parts.former.get_mut(load_balancer).into_iter().for_each(|all| drop(all.remove(listener)));
         }
         Own::AddCertificates { listener, ids } => {
-            let found = observed.listener_mut(listener).and_then(|found| found.certificates.as_mut());
-            found.into_iter().for_each(|found| found.extend(ids.clone()));
+            observed.certificates_mut(listener).into_iter().for_each(|found| found.extend(ids.clone()));
         }
         Own::RemoveCertificates { listener, ids } => {
-            let found = observed.listener_mut(listener).and_then(|found| found.certificates.as_mut());
-            found.into_iter().for_each(|found| found.retain(|id| !ids.contains(id)));
+            observed.certificates_mut(listener).into_iter().for_each(|found| found.retain(|id| !ids.contains(id)));
         }
         Own::CreateSecurityGroup(wanted) => {
             let vpc_id = observed.instance.as_ref().map(|it| it.vpc_id.clone()).unwrap_or_default();

@@ -7,7 +7,6 @@ mod source_ranges;
 
 use std::collections::BTreeSet;
 
-use self::listeners::PortReader;
 use super::annotations::{Annotations, Field, INSTANCE, Name};
 use super::desired::{Desired, DesiredAccess, DesiredInstance, NlbExtra, NlbModel};
 use super::model::{InstanceFields, ListenerKey};
@@ -65,11 +64,11 @@ impl ProductModel for NlbModel {
         source: String,
         port: &ServicePort,
     ) -> Result<(), ServiceProblem> {
-        PortReader { sources }.add(desired, source, port)
+        sources.add(desired, source, port)
     }
 
     fn place(sources: &Sources<'_, Name>, port: &ServicePort) -> Option<ListenerPlace> {
-        let protocol = PortReader { sources }.protocol("", port).ok()?;
+        let protocol = sources.protocol("", port).ok()?;
         Some(ListenerKey::port(port.port, protocol).place(port.port))
     }
 

@@ -30,14 +30,9 @@ api_fields! {
 }
 
 impl Protocol {
-    /// The spelling of the API.
-    pub const fn as_str(self) -> &'static str {
-        self.parameter()
-    }
-
     /// Parses the name in upper or lower case.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|protocol| protocol.as_str().eq_ignore_ascii_case(text))
+        Self::ALL.iter().copied().find(|protocol| protocol.parameter().eq_ignore_ascii_case(text))
     }
 
     /// The protocol between the load balancer and its backends, as server groups state it.
@@ -84,7 +79,7 @@ impl ListenerKey {
 
 impl From<ListenerKey> for Target {
     fn from(key: ListenerKey) -> Self {
-        Self::Listener(ListenerRef { port: key.first, protocol: key.protocol.as_str() })
+        Self::Listener(ListenerRef { port: key.first, protocol: key.protocol.parameter() })
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn valid(key: &str, kind: ValueKind) -> Vec<String> {
     match kind {
         ValueKind::AnyValue | ValueKind::Presence => text(&["one"]),
         ValueKind::Text => text(&["text-1"]),
-        ValueKind::LoadBalancerName | ValueKind::NlbName => text(&["one", "two-2"]),
+        ValueKind::LoadBalancerName { .. } => text(&["one", "two-2"]),
         ValueKind::Address => text(&["192.168.0.222"]),
         ValueKind::HostName => text(&["a.example.com", "b.example.com"]),
         ValueKind::HealthPath => text(&["/a", "/b"]),

@@ -340,7 +340,7 @@ fn values(entry: &Entry) -> Vec<String> {
         (ValueKind::Text, Name::Spec) => list(&["slb.s1.small", "slb.s2.small"]),
         (ValueKind::Text, Name::CertId) => list(&["cert-1", "cert-2"]),
         (ValueKind::Text, name) => panic!("say some values of {name:?}"),
-        (ValueKind::LoadBalancerName, _) => list(&["one", "two"]),
+        (ValueKind::LoadBalancerName { .. }, _) => list(&["one", "two"]),
         (ValueKind::Address, _) => list(&["192.168.0.9"]),
         (ValueKind::HostName, _) => list(&["a.example.com"]),
         (ValueKind::HealthPath, _) => list(&["/a", "/b"]),

@@ -2,7 +2,9 @@
 
 use crate::plan::clb::annotations::{Annotations, Name};
 use crate::plan::clb::desired::Desired;
-use crate::plan::clb::model::{InstanceField, ListenerField as Field, ListenerKey, Protocol, field_counts};
+use crate::plan::clb::model::{
+    InstanceField, ListenerField as Field, ListenerKey, Protocol, field_counts, is_of_http_check, switches,
+};
 use crate::plan::inputs::{Endpoint, EndpointsView, ServiceView};
 use crate::plan::loadbalancer::annotations::{AnnotationName, Applies};
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
@@ -49,7 +51,7 @@ fn listeners(annotations: &Annotations, desired: &Desired) -> Vec<ServiceProblem
             field_counts(key.protocol, field, &listener.fields, effective)
         });
         if able.is_empty() {
-            let protocols: Vec<_> = field.protocols().iter().map(|protocol| protocol.as_str()).collect();
+            let protocols: Vec<_> = field.protocols().iter().map(|protocol| protocol.parameter()).collect();
             found.push(annotations.ignored(entry.name, format!("no listener is {}", protocols.join(" or "))));
         } else if !counts {
             let able: Vec<Protocol> = able.iter().map(|(key, _)| key.protocol).collect();
@@ -65,30 +67,18 @@ fn needs(annotations: &Annotations, field: Field, protocols: &[Protocol]) -> Str
     let is = |name, value: &str| format!("{}: {value}", annotations.key(name));
     let layer_4 = protocols.iter().any(|protocol| matches!(protocol, Protocol::Tcp | Protocol::Udp));
     let layer_7 = protocols.iter().any(|protocol| matches!(protocol, Protocol::Http | Protocol::Https));
+    let switches: Vec<String> =
+        switches(field).into_iter().filter_map(|(switch, value)| Some(is(Name::of(switch)?, value))).collect();
+    if !switches.is_empty() {
+        return switches.join(" and ");
+    }
     let mut ways = Vec::new();
-    match field {
-        Field::AclId | Field::AclType => ways.push(is(Name::AclStatus, "on")),
-        Field::ConnectionDrainTimeout => ways.push(is(Name::ConnectionDrain, "on")),
-        Field::StickySessionType => ways.push(is(Name::StickySession, "on")),
-        Field::Cookie | Field::CookieTimeout => {
-            let kind = if field == Field::Cookie { "server" } else { "insert" };
-            ways.push(format!("{} and {}", is(Name::StickySession, "on"), is(Name::StickySessionType, kind)));
-        }
-        _ => {
-            let by_http = matches!(
-                field,
-                Field::HealthCheckUri
-                    | Field::HealthCheckDomain
-                    | Field::HealthCheckHttpCode
-                    | Field::HealthCheckMethod
-            );
-            if layer_4 {
-                ways.push(if by_http { is(Name::HealthCheckType, "http") } else { is(Name::HealthCheckSwitch, "on") });
-            }
-            if layer_7 {
-                ways.push(is(Name::HealthCheckFlag, "on"));
-            }
-        }
+    if layer_4 {
+        let by_http = is_of_http_check(field);
+        ways.push(if by_http { is(Name::HealthCheckType, "http") } else { is(Name::HealthCheckSwitch, "on") });
+    }
+    if layer_7 {
+        ways.push(is(Name::HealthCheckFlag, "on"));
     }
     ways.join(", or ")
 }

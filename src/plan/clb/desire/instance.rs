@@ -5,7 +5,7 @@ use crate::plan::clb::desired::{ClbExtra, DesiredInstance};
 use crate::plan::clb::model::{CreateInstance, InstanceField, InstanceFields};
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::backends::Inputs;
-use crate::plan::loadbalancer::desire::{Creation, kept_tags};
+use crate::plan::loadbalancer::desire::Creation;
 use crate::plan::loadbalancer::desired::Sources;
 use crate::plan::loadbalancer::handling::is_inherited;
 use crate::plan::loadbalancer::operation::on_off;
@@ -13,14 +13,12 @@ use crate::plan::loadbalancer::problem::ScopedProblems;
 use crate::plan::loadbalancer::settings::{LoadBalancerDefaults, ServiceSettings};
 
 pub(super) fn desire(sources: &Sources<'_, Name>, problems: &mut ScopedProblems) -> (DesiredInstance, ClbExtra) {
-    let Sources { annotations, owner, inputs: Inputs { settings, .. }, .. } = sources;
+    let Sources { annotations, inputs: Inputs { settings, .. }, .. } = sources;
     let defaults = &settings.service.defaults;
     let zones_stated = [Name::MasterZoneid, Name::SlaveZoneid].iter().any(|name| annotations.get(*name).is_some());
     let protections = (&defaults.tags, defaults.delete_protection, defaults.modification_protection);
-    let creation = Creation::of(annotations, owner, protections);
     let is_public = annotations.get(Name::AddressType).unwrap_or(&defaults.address_type) == "internet";
-    creation.check(annotations, settings, is_public, problems);
-    let tags = kept_tags(annotations, &creation);
+    let (creation, tags) = Creation::of(sources, protections, is_public, problems);
     let create = create(sources, (creation, zones_stated));
     let value = |(name, field)| Some((field, annotations.text(name)?));
     let mut fields: InstanceFields = INSTANCE.into_iter().filter_map(value).collect();

@@ -18,29 +18,24 @@ use crate::plan::loadbalancer::settings::ServiceSettings;
 /// Longest persistence of a TCP listener, in seconds.
 const MOST_PERSISTENCE: u32 = 3600;
 
-/// Reads the ports of a Service.
-pub(super) struct PortReader<'a> {
-    pub(super) sources: &'a Sources<'a, Name>,
-}
-
-impl PortReader<'_> {
+impl Sources<'_, Name> {
     /// What all ports ask for together, and what stands against it.
     pub(super) fn check(&self, desired: &mut Desired) {
         self.remember(desired);
         self.check_scheduler(desired);
-        let service = self.sources.inputs.service;
-        if service.client_ip_affinity.is_some() && self.sources.annotations.get(Name::PersistenceTimeout).is_none() {
+        let service = self.inputs.service;
+        if service.client_ip_affinity.is_some() && self.annotations.get(Name::PersistenceTimeout).is_none() {
             self.check_affinity(desired);
         }
     }
 
     /// Adds a port.
     pub(super) fn add(&self, desired: &mut Desired, source: String, port: &ServicePort) -> Result<(), ServiceProblem> {
-        let key = key(self.sources, &source, port)?;
+        let key = key(self, &source, port)?;
         let mark = self.mark(desired, port);
-        let named = desired.named_group(self.sources, &source, port)?;
+        let named = desired.named_group(self, &source, port)?;
         let group = named.unwrap_or_else(|| GroupRef::Named(mark.clone()));
-        if desired.add_backends(self.sources, (&source, port), (&group, mark), |port| port) {
+        if desired.add_backends(self, (&source, port), (&group, mark), |port| port) {
             desired.empty_ports.push(key);
         }
         if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| ClbModel::collide(**other, key)) {
@@ -57,7 +52,7 @@ impl PortReader<'_> {
 
     /// The mark of a port's backends, and the name of its group if it is ours.
     fn mark(&self, desired: &Desired, port: &ServicePort) -> String {
-        let part = match self.sources.rules.mode {
+        let part = match self.rules.mode {
             BackendMode::Eni => port.target_port.to_string(),
             BackendMode::Local | BackendMode::Cluster => port.node_port.to_string(),
         };
@@ -65,16 +60,16 @@ impl PortReader<'_> {
     }
 
     fn listener(&self, desired: &Desired, source: String, key: ListenerKey, group: GroupRef) -> DesiredListener {
-        let Inputs { service, settings, .. } = *self.sources.inputs;
-        let forward = || annotations::stated_forward(self.sources.annotations, key.port);
+        let Inputs { service, settings, .. } = *self.inputs;
+        let forward = || annotations::stated_forward(self.annotations, key.port);
         let forward_to = (key.protocol == Protocol::Http).then(forward).flatten();
-        let domains = || self.sources.annotations.pairs(Name::DomainExtensions).cloned();
+        let domains = || self.annotations.pairs(Name::DomainExtensions).cloned();
         let mut defaults = defaults(key.protocol, settings);
-        let mut fields = annotations::listener_fields(self.sources.annotations, key.protocol);
+        let mut fields = annotations::listener_fields(self.annotations, key.protocol);
         if let Some(access) = desired.access.as_ref().filter(|_| forward_to.is_none()) {
             fields.extend(source_ranges::fields(access));
         }
-        let local = self.sources.rules.mode == BackendMode::Local && service.health_check_node_port != 0;
+        let local = self.rules.mode == BackendMode::Local && service.health_check_node_port != 0;
         if settings.service.local_health_check && local {
             node_health_check(service.health_check_node_port, key.protocol, &mut fields);
         }
@@ -100,10 +95,10 @@ impl PortReader<'_> {
     /// Takes back from listeners what the spec had set and asks for no longer.
     fn remember(&self, desired: &mut Desired) {
         let counts = !desired.extra.inherited || desired.applied.contains(applied::SESSION_AFFINITY);
-        let affinity = self.sources.inputs.service.client_ip_affinity.is_some() && counts;
+        let affinity = self.inputs.service.client_ip_affinity.is_some() && counts;
         let managed = desired.changes_listeners();
         let no_affinity = desired.remember(applied::SESSION_AFFINITY, affinity, managed);
-        let port = self.sources.inputs.service.health_check_node_port.to_string();
+        let port = self.inputs.service.health_check_node_port.to_string();
         let checks = |fields: &ListenerFields| {
             fields.is(ListenerField::HealthCheckUri, NODE_CHECK)
                 && fields.is(ListenerField::HealthCheckConnectPort, &port)
@@ -130,7 +125,7 @@ impl PortReader<'_> {
 
     /// What stands against the scheduler that the annotation asks for.
     fn check_scheduler(&self, desired: &mut Desired) {
-        let Some(scheduler) = self.sources.annotations.get(Name::Scheduler) else { return };
+        let Some(scheduler) = self.annotations.get(Name::Scheduler) else { return };
         let wrong: Vec<ListenerKey> =
             desired.listeners.keys().filter(|key| !schedules(scheduler, key.protocol)).copied().collect();
         if wrong.is_empty() {
@@ -141,7 +136,7 @@ impl PortReader<'_> {
             "must be `rr`, `wrr` or `wlc` on {}; `sch` and `tch` need TCP or UDP, `qch` needs UDP",
             list.join(", ")
         );
-        let problem = self.sources.annotations.invalid(Name::Scheduler, rule);
+        let problem = self.annotations.invalid(Name::Scheduler, rule);
         for (_, listener) in desired.listeners.iter_mut().filter(|(key, _)| wrong.contains(key)) {
             listener.fields.remove(&ListenerField::Scheduler);
         }
@@ -152,16 +147,16 @@ impl PortReader<'_> {
     fn check_affinity(&self, desired: &mut Desired) {
         const FIELD: &str = "spec.sessionAffinity";
         let mut warn = |problem| desired.warnings.push(problem);
-        let service = self.sources.inputs.service;
-        let protocols = || service.ports.iter().filter_map(|port| Some(key(self.sources, "", port).ok()?.protocol));
+        let service = self.inputs.service;
+        let protocols = || service.ports.iter().filter_map(|port| Some(key(self, "", port).ok()?.protocol));
         if protocols().any(|protocol| protocol != Protocol::Tcp) {
-            let key = self.sources.annotations.key(Name::StickySession);
+            let key = self.annotations.key(Name::StickySession);
             warn(ServiceProblem::ignored(FIELD, "ClientIP", format!("listeners other than TCP have none; see {key}")));
         }
         let tcp = protocols().any(|protocol| protocol == Protocol::Tcp);
         let is_stated = |seconds: &u32| *seconds > MOST_PERSISTENCE && *seconds != DEFAULT_AFFINITY;
         if let Some(seconds) = service.client_ip_affinity.filter(|seconds| tcp && is_stated(seconds)) {
-            let key = self.sources.annotations.key(Name::PersistenceTimeout);
+            let key = self.annotations.key(Name::PersistenceTimeout);
             let rule =
                 format!("must be at most {MOST_PERSISTENCE} s on a load balancer, which is used; {key} sets less");
             warn(ServiceProblem::invalid(FIELD, format!("ClientIP for {seconds} s"), rule));

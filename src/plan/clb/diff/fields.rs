@@ -1,6 +1,6 @@
 //! Attributes of listeners: which differ, and what is sent.
 
-use crate::plan::clb::model::{ListenerField as Field, ListenerFields, Protocol, field_counts};
+use crate::plan::clb::model::{ListenerField as Field, ListenerFields, Protocol, SWITCHES, field_counts};
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 
 /// Attributes for a request that makes a listener.
@@ -41,19 +41,9 @@ pub(in crate::plan::clb) fn for_change(
     switched(fields)
 }
 
-/// Attributes that another one needs when it has this value, and why. Without that value they are not sent.
-const DEPENDENT: [(Field, Field, &str, &str); 6] = [
-    (Field::AclId, Field::AclStatus, "on", "access control needs a list"),
-    (Field::AclType, Field::AclStatus, "on", "access control needs `white` or `black`"),
-    (Field::ConnectionDrainTimeout, Field::ConnectionDrain, "on", "connection drain needs a timeout"),
-    (Field::StickySessionType, Field::StickySession, "on", "sticky sessions need `insert` or `server`"),
-    (Field::CookieTimeout, Field::StickySessionType, "insert", "inserted cookies need a timeout"),
-    (Field::Cookie, Field::StickySessionType, "server", "`server` needs the name of the cookie"),
-];
-
 /// Without the attributes of features that are off.
 fn switched(mut fields: ListenerFields) -> ListenerFields {
-    for (field, switch, value, _) in DEPENDENT {
+    for (field, switch, value, _) in SWITCHES {
         if !fields.is(switch, value) {
             fields.remove(&field);
         }
@@ -64,7 +54,7 @@ fn switched(mut fields: ListenerFields) -> ListenerFields {
 /// The attributes that a request lacks, with the reasons.
 pub(super) fn lacking(protocol: Protocol, fields: &ListenerFields) -> Vec<(Field, &'static str)> {
     let certificate = (Field::ServerCertificateId, "HTTPS listeners need a certificate");
-    let needed = DEPENDENT.into_iter().filter(|(_, switch, value, _)| fields.is(*switch, value));
+    let needed = SWITCHES.into_iter().filter(|(_, switch, value, _)| fields.is(*switch, value));
     let needed = needed.map(|(field, _, _, why)| (field, why));
     let all = Some(certificate).filter(|_| protocol == Protocol::Https).into_iter().chain(needed);
     all.filter(|(field, _)| !fields.contains_key(field)).collect()

@@ -20,7 +20,7 @@ fn is_told<N: AnnotationName>(found: &Annotations<N>) -> bool {
 fn sample(kind: ValueKind) -> String {
     match kind {
         ValueKind::AnyValue | ValueKind::Text | ValueKind::Presence | ValueKind::Cookie => "one".to_owned(),
-        ValueKind::LoadBalancerName | ValueKind::NlbName => "shop".to_owned(),
+        ValueKind::LoadBalancerName { .. } => "shop".to_owned(),
         ValueKind::Address => "192.168.0.9".to_owned(),
         ValueKind::HostName | ValueKind::HealthDomain(_) => "shop.example.com".to_owned(),
         ValueKind::HealthPath => "/health".to_owned(),

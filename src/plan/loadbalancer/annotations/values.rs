@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 
 use crate::plan::loadbalancer::problem::ProblemKind;
 
@@ -17,10 +18,15 @@ pub enum ValueKind {
     Text,
     /// Any value turns it on, even `off` or `false`.
     Presence,
-    /// A name of a classic load balancer.
-    LoadBalancerName,
-    /// A name of a network load balancer.
-    NlbName,
+    /// A name of a load balancer: letters, digits and these marks.
+    LoadBalancerName {
+        /// How many characters it needs.
+        least: usize,
+        /// How many it may have.
+        most: usize,
+        /// What it may have besides letters and digits.
+        marks: &'static [&'static str],
+    },
     /// An IP address.
     Address,
     /// A host name as the API server takes it in a status.
@@ -159,7 +165,7 @@ pub(super) fn remark(kind: ValueKind, given: &str, value: Option<&Value>) -> Opt
 fn is_undocumented(kind: ValueKind, given: &str) -> bool {
     match kind {
         ValueKind::OneOfGrowing(known) => !known.contains(&given),
-        ValueKind::LoadBalancerName | ValueKind::NlbName => !given.is_ascii(),
+        ValueKind::LoadBalancerName { .. } => !given.is_ascii(),
         _ => false,
     }
 }
@@ -222,8 +228,7 @@ fn read(kind: ValueKind, given: &str) -> Option<Value> {
         ValueKind::OneOfOrLast(known) => {
             one_of(known, |value, given| value == given).or(known.last().map(|last| (*last).to_owned()))
         }
-        ValueKind::LoadBalancerName => if_it(is_load_balancer_name(given)),
-        ValueKind::NlbName => if_it(is_network_load_balancer_name(given)),
+        ValueKind::LoadBalancerName { least, most, marks } => if_it(is_name(given, least..=most, marks)),
         ValueKind::Address => given.parse::<IpAddr>().ok().map(|address| address.to_string()),
         ValueKind::HostName => if_it(is_host_name(given)),
         ValueKind::HealthPath => if_it(given.starts_with('/') && fits(given, 80)),
@@ -284,14 +289,13 @@ pub(super) fn allowed(kind: ValueKind) -> String {
         ValueKind::AnyValue => "any value".to_owned(),
         ValueKind::Text => "any text".to_owned(),
         ValueKind::Presence => "any value, even `off` or `false`".to_owned(),
-        ValueKind::LoadBalancerName => "1 to 80 letters, digits and `.`, `_`, `-`, `/`, the first a letter".to_owned(),
+        ValueKind::LoadBalancerName { least, most, marks } => {
+            format!("{least} to {most} letters, digits and {}, the first a letter", list(marks))
+        }
         ValueKind::Address => "an IP address".to_owned(),
         ValueKind::HostName => "a host name of at most 253 small letters, digits, `-` and `.`".to_owned(),
         ValueKind::HealthPath => "a path of at most 80 characters that starts with `/`".to_owned(),
         ValueKind::HealthDomain(backend) => format!("`{backend}`, or a host name of at most 80 characters"),
-        ValueKind::NlbName => {
-            "2 to 128 letters, digits and `.`, `_`, `-`, the first a letter".to_owned()
-        }
         ValueKind::Switch(_) | ValueKind::LooseSwitch("on") => "`on` or `off`, in upper or lower case".to_owned(),
         ValueKind::LooseSwitch(on) => format!("`on` or `off`, in upper or lower case, or `{on}`"),
         ValueKind::OneOfOrLast(values) => list(values),
@@ -312,11 +316,9 @@ pub(super) fn allowed(kind: ValueKind) -> String {
         }
         ValueKind::OneOf(values) | ValueKind::OneOfGrowing(values) => list(values),
         ValueKind::AnyCase(values) => format!("{}, in upper or lower case", list(values)),
-        ValueKind::Integer { min, max, zero: ZeroMeans::Unset | ZeroMeans::Value } => {
-            format!("a whole number from {min} to {max}")
-        }
-        ValueKind::Integer { min, max, zero: ZeroMeans::BackendPort } => {
-            format!("a whole number from {min} to {max}, or -520")
+        ValueKind::Integer { min, max, zero } => {
+            let more = if zero == ZeroMeans::BackendPort { ", or -520" } else { "" };
+            format!("a whole number from {min} to {max}{more}")
         }
         ValueKind::AclIds => "ids separated by commas".to_owned(),
         ValueKind::Cookie => "1 to 200 visible ASCII characters".to_owned(),
@@ -341,14 +343,6 @@ pub(super) fn allowed(kind: ValueKind) -> String {
 /// Whether a text has at most so many characters.
 fn fits(given: &str, most: usize) -> bool {
     given.chars().count() <= most
-}
-
-fn is_network_load_balancer_name(given: &str) -> bool {
-    let may_follow = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-');
-    fits(given, 128)
-        && given.chars().count() >= 2
-        && given.starts_with(char::is_alphabetic)
-        && given.chars().all(may_follow)
 }
 
 /// First and last port of a range such as `80-400`.
@@ -379,9 +373,9 @@ fn is_of_domain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.')
 }
 
-fn is_load_balancer_name(given: &str) -> bool {
-    let may_follow = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
-    fits(given, 80) && given.starts_with(char::is_alphabetic) && given.chars().all(may_follow)
+fn is_name(given: &str, length: RangeInclusive<usize>, marks: &[&str]) -> bool {
+    let may_follow = |c: char| c.is_alphanumeric() || marks.iter().any(|mark| mark.starts_with(c));
+    length.contains(&given.chars().count()) && given.starts_with(char::is_alphabetic) && given.chars().all(may_follow)
 }
 
 /// Labels of small letters, digits and dashes, as in RFC 1123; the API server refuses anything else.

@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 use crate::plan::loadbalancer::annotations::values::zone_maps;
 use crate::plan::loadbalancer::api_fields::FieldValues as _;
 use crate::plan::loadbalancer::backends::Inputs;
-use crate::plan::loadbalancer::desire::{Creation, is_reused, kept_tags};
+use crate::plan::loadbalancer::desire::{Creation, is_reused};
 use crate::plan::loadbalancer::desired::Sources;
 use crate::plan::loadbalancer::problem::ScopedProblems;
 use crate::plan::nlb::annotations::{Annotations, INSTANCE, Name};
@@ -14,15 +14,14 @@ use crate::plan::nlb::desired::{DesiredInstance, NlbExtra};
 use crate::plan::nlb::model::{CreateInstance, InstanceField, InstanceFields, ZoneMapping};
 
 pub(super) fn desire(sources: &Sources<'_, Name>, problems: &mut ScopedProblems) -> (DesiredInstance, NlbExtra) {
-    let Sources { annotations, owner, inputs: Inputs { settings, .. }, .. } = sources;
+    let Sources { annotations, inputs: Inputs { settings, .. }, .. } = sources;
     let defaults = &settings.nlb;
     let reused = is_reused(annotations);
     let zones: Vec<ZoneMapping> =
         annotations.get(Name::ZoneMaps).and_then(zone_maps).into_iter().flatten().map(mapping).collect();
     let protections = (&defaults.tags, defaults.delete_protection, defaults.modification_protection);
-    let creation = Creation::of(annotations, owner, protections);
     let public = annotations.get(Name::AddressType).unwrap_or(&defaults.address_type).eq_ignore_ascii_case("Internet");
-    creation.check(annotations, settings, public, problems);
+    let (creation, tags) = Creation::of(sources, protections, public, problems);
     let dual_stack = annotations.is(Name::IpVersion, "DualStack");
     if !dual_stack && zones.iter().any(|mapping| !mapping.ipv6_address.is_empty()) {
         let rule = format!("must have no IPv6 addresses without {}: DualStack", annotations.key(Name::IpVersion));
@@ -31,7 +30,6 @@ pub(super) fn desire(sources: &Sources<'_, Name>, problems: &mut ScopedProblems)
     if !reused && !public {
         private(annotations, &zones, problems);
     }
-    let tags = kept_tags(annotations, &creation);
     let create = create(sources, (creation, &zones));
     let stated = |(name, field)| Some((field, annotations.text(name)?));
     let mut fields: InstanceFields = INSTANCE.into_iter().filter_map(stated).collect();

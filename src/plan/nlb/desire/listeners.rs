@@ -21,18 +21,13 @@ const MOST_UDP_IDLE: i64 = 20;
 /// Longest interval of health checks other than by UDP, in seconds.
 const MOST_INTERVAL: i64 = 50;
 
-/// Reads the ports of a Service.
-pub(super) struct PortReader<'a> {
-    pub(super) sources: &'a Sources<'a, Name>,
-}
-
-impl PortReader<'_> {
+impl Sources<'_, Name> {
     /// Adds a port.
     pub(super) fn add(&self, desired: &mut Desired, source: String, port: &ServicePort) -> Result<(), ServiceProblem> {
         let protocol = self.protocol(&source, port)?;
         let key = self.key(port, protocol)?;
         let mark = self.mark(desired, port, key);
-        let group = match desired.named_group(self.sources, &source, port)? {
+        let group = match desired.named_group(self, &source, port)? {
             Some(named) => {
                 desired.remember(&named.to_string(), true, desired.manage.keeps(ManagementLevel::Backends));
                 named
@@ -47,7 +42,7 @@ impl PortReader<'_> {
         };
         // On a range of ports, backends get the port that the client asked for.
         let at = |port| if key.is_range() { 0 } else { port };
-        if desired.add_backends(self.sources, (&source, port), (&group, mark), at) {
+        if desired.add_backends(self, (&source, port), (&group, mark), at) {
             desired.empty_ports.push(key);
         }
         if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| NlbModel::collide(**other, key)) {
@@ -58,7 +53,7 @@ impl PortReader<'_> {
             return Err(ServiceProblem::invalid(source, key.to_string(), rule));
         }
         let fields = self.listener_fields(desired, key);
-        let additional = || self.sources.annotations.get(Name::AdditionalCertIds).map(id_set);
+        let additional = || self.annotations.get(Name::AdditionalCertIds).map(id_set);
         let listener = DesiredListener {
             port: port.port,
             description: desired.owner.listener_key(format!("{}.{}", key.ports(), key.protocol)),
@@ -79,23 +74,23 @@ impl PortReader<'_> {
     pub(super) fn protocol(&self, source: &str, port: &ServicePort) -> Result<Protocol, ServiceProblem> {
         let own = Protocol::parse(&port.protocol);
         let own = own.ok_or_else(|| ServiceProblem::unsupported_protocol(source, &port.protocol))?;
-        let is_shared = self.sources.inputs.service.ports.iter().filter(|other| other.port == port.port).count() > 1;
-        let stated = self.sources.annotations.at_port(Name::ProtocolPort, port.port).and_then(Protocol::parse);
+        let is_shared = self.inputs.service.ports.iter().filter(|other| other.port == port.port).count() > 1;
+        let stated = self.annotations.at_port(Name::ProtocolPort, port.port).and_then(Protocol::parse);
         let is_udp = |protocol: Protocol| protocol == Protocol::Udp;
         Ok(stated.filter(|stated| !is_shared || is_udp(*stated) == is_udp(own)).unwrap_or(own))
     }
 
     /// The ports that the listener takes.
     fn key(&self, port: &ServicePort, protocol: Protocol) -> Result<ListenerKey, ServiceProblem> {
-        let Some(range) = self.sources.annotations.at_port(Name::ListenerPortRange, port.port) else {
+        let Some(range) = self.annotations.at_port(Name::ListenerPortRange, port.port) else {
             return Ok(ListenerKey::port(port.port, protocol));
         };
         let problem = |why: String| {
-            let field = self.sources.annotations.key(Name::ListenerPortRange);
+            let field = self.annotations.key(Name::ListenerPortRange);
             ServiceProblem::forbidden(field, format!("{range}:{} needs {why}", port.port))
         };
-        if self.sources.rules.mode != BackendMode::Eni {
-            let key = self.sources.annotations.key(Name::BackendType);
+        if self.rules.mode != BackendMode::Eni {
+            let key = self.annotations.key(Name::BackendType);
             return Err(problem(format!("{key}: eni, as nodes have no range of ports")));
         }
         match (port_range(range), &port.target_port) {
@@ -109,7 +104,7 @@ impl PortReader<'_> {
 
     /// The mark of a port's backends, and the name of its group if it is ours.
     fn mark(&self, desired: &Desired, port: &ServicePort, key: ListenerKey) -> String {
-        let part = match self.sources.rules.mode {
+        let part = match self.rules.mode {
             _ if key.is_range() => key.ports(),
             BackendMode::Eni => port.target_port.to_string(),
             BackendMode::Local | BackendMode::Cluster => port.node_port.to_string(),
@@ -119,15 +114,15 @@ impl PortReader<'_> {
 
     /// Attributes of a group of ours.
     fn spec(&self, desired: &mut Desired, name: &str, port: &ServicePort, key: ListenerKey) -> GroupSpec {
-        let mut kept = annotations::group_fields(self.sources.annotations);
+        let mut kept = annotations::group_fields(self.annotations);
         self.check_group_fields(desired, port, key, &mut kept);
         let set = |fields: &mut GroupFields, field, value: &str| drop(fields.insert(field, value.to_owned()));
-        let dual_stack = self.sources.rules.family != AddressFamily::V4;
-        set(&mut kept, GroupField::Type, if self.sources.rules.nodes.by_address { "Ip" } else { "Instance" });
+        let dual_stack = self.rules.family != AddressFamily::V4;
+        set(&mut kept, GroupField::Type, if self.rules.nodes.by_address { "Ip" } else { "Instance" });
         set(&mut kept, GroupField::Protocol, key.protocol.of_group());
         set(&mut kept, GroupField::IpVersion, if dual_stack { "DualStack" } else { "ipv4" });
         set(&mut kept, GroupField::AnyPort, if key.is_range() { "true" } else { "false" });
-        match self.sources.rules.family {
+        match self.rules.family {
             AddressFamily::V4 => {}
             AddressFamily::V6 => set(&mut kept, GroupField::IpAffinity, "NonAffinity"),
             AddressFamily::Both => set(&mut kept, GroupField::IpAffinity, "Affinity"),
@@ -169,7 +164,7 @@ impl PortReader<'_> {
         if key.protocol == Protocol::TcpSsl && is(GroupField::HealthCheckType, "UDP") {
             let kind =
                 ProblemKind::Unverified("UDP".to_owned(), format!("UDP checks of UDP ports, not of listener {key}"));
-            let field = self.sources.annotations.key(Name::HealthCheckType);
+            let field = self.annotations.key(Name::HealthCheckType);
             desired.warnings.push(ServiceProblem { field, kind });
         } else if !udp && is(GroupField::HealthCheckType, "UDP") {
             wrong.push((Name::HealthCheckType, GroupField::HealthCheckType, "must be `TCP` or `HTTP`"));
@@ -187,7 +182,7 @@ impl PortReader<'_> {
         }
         for (name, field, rule) in wrong {
             fields.remove(&field);
-            let problem = self.sources.annotations.invalid(name, format!("{rule} on listener {key}"));
+            let problem = self.annotations.invalid(name, format!("{rule} on listener {key}"));
             desired.problems.settings([key.place(port.port)], problem);
         }
         if key.protocol == Protocol::TcpSsl {
@@ -197,12 +192,12 @@ impl PortReader<'_> {
 
     /// Attributes of a listener; what is missing is a problem.
     fn listener_fields(&self, desired: &mut Desired, key: ListenerKey) -> ListenerFields {
-        let mut fields = annotations::listener_fields(self.sources.annotations, key.protocol);
-        let idle = self.sources.annotations.integer(Name::IdleTimeout);
+        let mut fields = annotations::listener_fields(self.annotations, key.protocol);
+        let idle = self.annotations.integer(Name::IdleTimeout);
         if key.protocol == Protocol::Udp && idle.is_some_and(|seconds| seconds > MOST_UDP_IDLE) {
             fields.insert(ListenerField::IdleTimeout, MOST_UDP_IDLE.to_string());
             let rule = format!("must be at most {MOST_UDP_IDLE} with UDP, which is used for listener {key}");
-            desired.warnings.push(self.sources.annotations.invalid(Name::IdleTimeout, rule));
+            desired.warnings.push(self.annotations.invalid(Name::IdleTimeout, rule));
         }
         fields
     }
