@@ -40,7 +40,7 @@ use crate::kinds::Kind;
 /// The class of Services with a network load balancer.
 const NETWORK_CLASS: &str = "alibabacloud.com/nlb";
 /// Lives of an ordinary run.
-const LIVES: usize = 300;
+const LIVES: usize = 200;
 /// What is found wrong is put right so soon.
 const SETTLES: Duration = Duration::from_secs(10);
 /// The end is reached so soon after the last step.
