@@ -274,7 +274,8 @@ impl Views {
 
     /// The same for what ends by itself.
     async fn listed(&self, cluster: &Cluster) -> Result<(), String> {
-        tokio::try_join!(self.services.listed(), self.endpoints.listed(), self.nodes.listed())?;
+        // Endpoints are listed for known Services alone: where both are missing, that of the Services is the cause.
+        tokio::try_join!(biased; self.services.listed(), self.endpoints.listed(), self.nodes.listed())?;
         cluster.identify().await;
         Ok(())
     }

@@ -146,7 +146,8 @@ impl Watches {
 
     /// The same for what ends by itself.
     async fn listed(&self) -> Result<(), String> {
-        tokio::try_join!(self.services.listed(), self.endpoints.listed(), self.nodes.listed()).map(|_| ())
+        // Endpoints are listed for known Services alone: where both are missing, that of the Services is the cause.
+        tokio::try_join!(biased; self.services.listed(), self.endpoints.listed(), self.nodes.listed()).map(|_| ())
     }
 }
 
