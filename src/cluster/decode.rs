@@ -168,6 +168,7 @@ pub fn service(mut object: Value) -> Result<ServiceView, serde_json::Error> {
         .and_then(|client_ip| client_ip.timeout_seconds)
         .and_then(|seconds| u32::try_from(seconds).ok());
     let annotations = metadata.annotations;
+    let foreign: Vec<_> = annotations.iter().flatten().filter(|(key, _)| !concerns_load_balancers(key)).collect();
     Ok(ServiceView {
         key: ObjectKey::new(metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default()),
         uid: metadata.uid.unwrap_or_default(),
@@ -175,7 +176,7 @@ pub fn service(mut object: Value) -> Result<ServiceView, serde_json::Error> {
         deleting: metadata.deletion_timestamp.is_some(),
         finalizers: metadata.finalizers.unwrap_or_default(),
         labels: kept(metadata.labels.as_ref(), |key| MARKS.contains(&key)),
-        other_annotations: digest::number(&kept(annotations.as_ref(), |key| !concerns_load_balancers(key))),
+        other_annotations: digest::number(&foreign),
         own_annotations: kept(annotations.as_ref(), |key| key.starts_with(OWN_ANNOTATIONS)),
         annotations: kept(annotations.as_ref(), |key| {
             concerns_load_balancers(key) && !key.starts_with(OWN_ANNOTATIONS)

@@ -15,6 +15,7 @@ pub(super) const PLACE: &str = "kube-system/alicloud-ccm/alicloud-ccm.toml";
 const NAME: &str = "alicloud-ccm";
 
 /// The text of the configuration in use, and the keys that the variables of its pods state; `config` says how to reach the cluster.
+/// Where the variables cannot be read, a note on stderr says so.
 pub(super) fn configuration(config: &Config) -> Result<(String, Vec<(String, String)>), CommandError> {
     let read = async {
         let cluster = connect_cluster(config).await?;

@@ -49,6 +49,7 @@ impl Health {
     pub const fn tasks(&self) -> &Tasks {
         &self.tasks
     }
+
     fn set(&self, name: &str, is_ready: bool, text: String) {
         let check = HealthCheck { name: name.to_owned(), is_ready, text };
         self.checks.write().insert(check.name.clone(), check);

@@ -35,7 +35,7 @@ pub async fn run_off(context: Context) {
             }
         }
     };
-    let _: Option<()> = context.stop.run_until_cancelled(clear).await;
+    context.stop.run_until_cancelled(clear).await;
 }
 
 /// True if none is left.

@@ -70,7 +70,7 @@ impl ProductModel for ClbModel {
         source: String,
         port: &ServicePort,
     ) -> Result<(), ServiceProblem> {
-        sources.add(desired, source, port)
+        sources.add_port(desired, source, port)
     }
 
     fn place(sources: &Sources<'_, Name>, port: &ServicePort) -> Option<ListenerPlace> {
@@ -98,7 +98,7 @@ impl ProductModel for ClbModel {
     }
 
     fn check(desired: &mut Desired, sources: &Sources<'_, Name>) {
-        sources.check(desired);
+        sources.check_ports(desired);
         let found = ineffective::ineffective(sources, desired);
         desired.warnings.extend(found);
     }

@@ -151,8 +151,9 @@ pub(crate) struct Creation {
 }
 
 impl Creation {
-    /// With what stands against making it, and the tags that the annotation states and for which there is room. `defaults` are
-    /// those of the configuration: tags, delete protection, modification protection.
+    /// What the load balancer is made with, and the tags of the annotation for which there is room. What stands against the
+    /// creation is added to `problems`. `defaults` are those of the configuration: tags, delete protection, modification
+    /// protection.
     pub(crate) fn of<N: AnnotationName>(
         sources: &Sources<'_, N>,
         defaults: (&BTreeMap<String, String>, bool, bool),

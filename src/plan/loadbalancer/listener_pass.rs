@@ -149,7 +149,8 @@ pub(crate) fn diff<M: ListenerModel>(
     listener_diff::references(desired, observed, &changes)
 }
 
-/// Deletes the listeners of ours on a user's load balancer, first those that redirect; what then refers to its groups.
+/// Plans the deletion of our listeners on a user's load balancer, first of those that redirect. Gives the listeners that still refer
+/// to its groups, and those that no longer do.
 pub(crate) fn leave<M: ListenerModel>(
     owner: &Owner,
     departure: &Departure,

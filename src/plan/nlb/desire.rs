@@ -64,7 +64,7 @@ impl ProductModel for NlbModel {
         source: String,
         port: &ServicePort,
     ) -> Result<(), ServiceProblem> {
-        sources.add(desired, source, port)
+        sources.add_port(desired, source, port)
     }
 
     fn place(sources: &Sources<'_, Name>, port: &ServicePort) -> Option<ListenerPlace> {

@@ -264,14 +264,13 @@ impl RoutePlan {
     /// The plan as people read it.
     pub fn lines(&self) -> Vec<PlanLine> {
         let line = |node: &str, kind, text: String| PlanLine::new("route", &node, kind, &text);
-        let withheld = |node, why: String| line(node, LineKind::Withheld, why);
         let step = |it: &RouteStep, more: &str| {
             let line = line(it.node(), LineKind::Step, format!("{it}{more}"));
             PlanLine { destroys: it.deletes(), ..line }
         };
         let problems = self.problems.iter().map(|(node, it)| line(node, LineKind::Problem, it.to_string()));
-        let over_limit = self.over_limit.iter().map(|it| withheld(it.node(), it.to_string()));
-        let orphans = self.withheld.iter().map(|it| withheld(it.step.node(), it.to_string()));
+        let over_limit = self.over_limit.iter().map(|it| line(it.node(), LineKind::Withheld, it.to_string()));
+        let orphans = self.withheld.iter().map(|it| line(it.step.node(), LineKind::Withheld, it.to_string()));
         let steps = self.steps.iter().map(|it| step(it, ""));
         let unconfirmed = self.unconfirmed.iter().map(|it| step(it, "; done if a second look confirms it"));
         problems.chain(over_limit).chain(orphans).chain(steps).chain(unconfirmed).collect()

@@ -20,7 +20,7 @@ const MOST_PERSISTENCE: u32 = 3600;
 
 impl Sources<'_, Name> {
     /// What all ports ask for together, and what stands against it.
-    pub(super) fn check(&self, desired: &mut Desired) {
+    pub(super) fn check_ports(&self, desired: &mut Desired) {
         self.remember(desired);
         self.check_scheduler(desired);
         let service = self.inputs.service;
@@ -30,7 +30,12 @@ impl Sources<'_, Name> {
     }
 
     /// Adds a port.
-    pub(super) fn add(&self, desired: &mut Desired, source: String, port: &ServicePort) -> Result<(), ServiceProblem> {
+    pub(super) fn add_port(
+        &self,
+        desired: &mut Desired,
+        source: String,
+        port: &ServicePort,
+    ) -> Result<(), ServiceProblem> {
         let key = key(self, &source, port)?;
         let mark = self.mark(desired, port);
         let named = desired.named_group(self, &source, port)?;

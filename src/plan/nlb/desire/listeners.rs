@@ -23,7 +23,12 @@ const MOST_INTERVAL: i64 = 50;
 
 impl Sources<'_, Name> {
     /// Adds a port.
-    pub(super) fn add(&self, desired: &mut Desired, source: String, port: &ServicePort) -> Result<(), ServiceProblem> {
+    pub(super) fn add_port(
+        &self,
+        desired: &mut Desired,
+        source: String,
+        port: &ServicePort,
+    ) -> Result<(), ServiceProblem> {
         let protocol = self.protocol(&source, port)?;
         let key = self.key(port, protocol)?;
         let mark = self.mark(desired, port, key);

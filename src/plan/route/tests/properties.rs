@@ -219,7 +219,7 @@ fn one_look_follows_each_batch_of_new_nodes_and_none_precedes_it() {
             driven.happens(event);
         }
         assert_eq!(driven.looks, looks);
-        assert!(driven.nodes.iter().all(|node| node.condition.is_some()), "they are told");
+        assert!(driven.nodes.iter().all(|node| node.condition.is_some()), "every node has its condition");
     }
 }
 
