@@ -108,6 +108,20 @@ pub(crate) async fn open_with(edit: impl FnOnce(String) -> String) -> (World, Cc
     })
 }
 
+/// Both sides of a world at one moment: cases that are compared together look at the same.
+struct Look {
+    cloud: Value,
+    services: Vec<Value>,
+    events: Vec<Value>,
+}
+
+impl Look {
+    fn at(world: &World) -> Self {
+        let Testbed { cloud, cluster, .. } = &world.testbed;
+        Self { cloud: cloud.snapshot(), services: cluster.list("Service"), events: cluster.list("Event") }
+    }
+}
+
 impl Case {
     fn service(&self, world: &World) -> Value {
         world.testbed.cluster.get("Service", NAMESPACE, &self.name).unwrap_or_default()
@@ -230,43 +244,44 @@ impl Case {
     }
 
     /// What came of a step, in the form of the files.
-    fn outcome(&mut self, world: &World, step: usize) -> Value {
+    fn outcome(&mut self, world: &World, look: &Look, step: usize) -> Value {
         for (key, port) in self.node_ports(world) {
             self.node_ports.entry(port).or_insert(key);
         }
-        let mut snapshot = world.testbed.cloud.snapshot();
         let mark = self.mark();
-        let list = |value: &mut Value| value.as_array_mut().map(std::mem::take).unwrap_or_default();
+        let all = |kind: &str| look.cloud[kind].as_array().into_iter().flatten();
         let is_own = |it: &Value| !self.uid.is_empty() && it["tags"][MARK] == mark.as_str();
         let own_part = format!(".{}.{NAMESPACE}.cexam", self.name);
-        let mut balancers = list(&mut snapshot["network_load_balancers"]);
         let is_former = |it: &Value| {
             let id = it["id"].as_str().unwrap();
             self.named.contains(id) || self.had.contains(id)
         };
-        balancers.retain(|it| is_own(it) || is_former(it));
+        let own = all("network_load_balancers").filter(|it| is_own(it) || is_former(it));
+        let mut balancers: Vec<Value> = own.cloned().collect();
         let shown: BTreeSet<String> = balancers.iter().map(|it| it["id"].as_str().unwrap().to_owned()).collect();
-        let mut groups = list(&mut snapshot["server_groups"]);
-        groups.retain_mut(|it| {
-            let mut users = list(&mut it["used_by"]);
-            users.retain(|user| shown.contains(user[0].as_str().unwrap()));
-            users.sort_by_key(Value::to_string);
-            it["used_by"] = users.iter().map(|user| user[1].clone()).collect();
+        let group = |it: &Value| {
+            let users = it["used_by"].as_array().into_iter().flatten();
+            let mut users: Vec<_> = users.filter(|user| shown.contains(user[0].as_str().unwrap())).collect();
             let is_named = self.named_groups.contains(it["id"].as_str().unwrap());
-            let has_name = it["name"].as_str().unwrap().ends_with(&own_part);
-            let is_shown = is_own(it) || has_name || !users.is_empty() || is_named;
-            if it["name"].as_str().unwrap().starts_with("k8s.") {
-                it.as_object_mut().unwrap().remove("id");
+            let name = it["name"].as_str().unwrap();
+            if !(is_own(it) || name.ends_with(&own_part) || !users.is_empty() || is_named) {
+                return None;
             }
-            is_shown
-        });
+            users.sort_by_key(|user| user.to_string());
+            let mut shown = it.clone();
+            shown["used_by"] = users.iter().map(|user| user[1].clone()).collect();
+            if name.starts_with("k8s.") {
+                shown.as_object_mut().unwrap().remove("id");
+            }
+            Some(shown)
+        };
+        let mut groups: Vec<Value> = all("server_groups").filter_map(group).collect();
         groups.sort_by_key(|it| it["name"].as_str().unwrap().to_owned());
-        let mut security_groups = list(&mut snapshot["security_groups"]);
-        security_groups.retain(is_own);
+        let mut security_groups: Vec<Value> = all("security_groups").filter(|it| is_own(it)).cloned().collect();
         let is_made = |it: &Value| is_own(it) || self.had.contains(it["id"].as_str().unwrap());
         let own_ids = balancers.iter().filter(|it| is_made(it)).map(|it| it["id"].as_str().unwrap().to_owned());
         let own_ids: Vec<String> = own_ids.collect();
-        let names = self.names(world, &own_ids, &mut security_groups);
+        let names = self.names(look, &own_ids, &mut security_groups);
         let ids: BTreeMap<&str, &str> =
             groups.iter().filter_map(|it| Some((it["name"].as_str()?, it["id"].as_str()?))).collect();
         for listener in balancers.iter_mut().flat_map(|it| it["listeners"].as_object_mut().unwrap().values_mut()) {
@@ -283,7 +298,7 @@ impl Case {
             }
         }
         self.had.extend(own_ids);
-        let (service, events) = self.cluster_side(world, step);
+        let (service, events) = self.cluster_side(look, step);
         let warned = events.iter().any(|(kind, _)| kind == "Warning");
         let mut outcome = json!({"load_balancers": balancers, "server_groups": groups, "security_groups": security_groups,
             "service": service, "events": events, "outcome": if warned { "warned" } else { "fine" }});
@@ -294,7 +309,7 @@ impl Case {
             }
         }
         let mut ports: BTreeMap<u64, String> = BTreeMap::new();
-        for other in world.testbed.cluster.list("Service") {
+        for other in &look.services {
             let taken = other["spec"]["ports"].as_array().into_iter().flatten();
             ports.extend(taken.filter_map(|port| Some((port["nodePort"].as_u64()?, "<np>".to_owned()))));
         }
@@ -302,15 +317,14 @@ impl Case {
         rename(&mut outcome, &names, &ports);
         without_details(&mut outcome);
         if self.steps[step]["then"].get("classic_load_balancers").is_some() {
-            let mut classic = list(&mut snapshot["load_balancers"]);
-            classic.retain(|it| it["tags"][MARK] == mark.as_str());
+            let classic = all("load_balancers").filter(|it| it["tags"][MARK] == mark.as_str()).cloned().collect();
             outcome["classic_load_balancers"] = self.classic(classic, &names);
         }
         outcome
     }
 
     /// What made-up names are called in the files.
-    fn names(&self, world: &World, own: &[String], security_groups: &mut [Value]) -> Vec<(String, String)> {
+    fn names(&self, look: &Look, own: &[String], security_groups: &mut [Value]) -> Vec<(String, String)> {
         let mut names = Vec::new();
         if !self.uid.is_empty() {
             names.push((self.mark(), "<default-name>".to_owned()));
@@ -326,7 +340,7 @@ impl Case {
         }
         let ports = self.node_ports.iter();
         names.extend(ports.map(|(port, key)| (format!("k8s.{port}."), format!("k8s.<np {key}>."))));
-        for other in world.testbed.cluster.list("Service").iter().filter(|it| it["metadata"]["name"] != self.name) {
+        for other in look.services.iter().filter(|it| it["metadata"]["name"] != self.name) {
             let uid = other["metadata"]["uid"].as_str().unwrap().replace('-', "");
             names.push((format!("a{uid}").chars().take(32).collect(), "<default-name of another>".to_owned()));
             for port in other["spec"]["ports"].as_array().into_iter().flatten() {
@@ -355,16 +369,14 @@ impl Case {
     }
 
     /// The Service, and the kinds and reasons of its new events.
-    fn cluster_side(&self, world: &World, step: usize) -> (Value, BTreeSet<(String, String)>) {
-        let all = world.testbed.cluster.list("Event");
+    fn cluster_side(&self, look: &Look, step: usize) -> (Value, BTreeSet<(String, String)>) {
         let expected = expected_events(&self.steps[step]["then"], &self.meant(step));
-        let fresh = self.events(&all).filter(|event| is_of_step(event, &self.seen, &expected));
+        let fresh = self.events(&look.events).filter(|event| is_of_step(event, &self.seen, &expected));
         let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
         let events = fresh.map(|event| (text(event, "type"), text(event, "reason"))).collect();
-        let service = self.service(world);
-        if service.is_null() {
+        let Some(service) = look.services.iter().find(|it| it["metadata"]["name"] == self.name) else {
             return (Value::Null, events);
-        }
+        };
         let labels: Vec<&String> =
             service["metadata"]["labels"].as_object().into_iter().flatten().map(|(key, _)| key).collect();
         let finalizers = service["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
@@ -384,12 +396,12 @@ impl Case {
     }
 
     /// Where the outcome of a step differs in a way that no defect explains, and where it is not what is better.
-    fn differing(&mut self, world: &World, step: usize) -> Differing {
+    fn differing(&mut self, world: &World, look: &Look, step: usize) -> Differing {
         let mut theirs = self.steps[step]["then"].clone();
         // The texts are for orientation only.
         theirs.as_object_mut().unwrap().remove("warnings");
         without_details(&mut theirs);
-        let mut ours = self.outcome(world, step);
+        let mut ours = self.outcome(world, look, step);
         if self.restarted {
             // What a process that has just started says of a change is another thing than what it does.
             for outcome in [&mut theirs, &mut ours] {
@@ -489,28 +501,26 @@ async fn play(mut cases: Vec<Case>) -> Vec<String> {
         // The events of a step that begins with a restart are not judged, and must not be taken for those of the next.
         let quiet = Duration::from_millis(if meddled { 1500 } else { 300 });
         let began = Instant::now();
-        let mut agree = |world: &World| cases.iter_mut().all(|case| case.differing(world, step) == case.meant(step));
-        while began.elapsed() < PATIENCE {
-            if agree(&world) {
-                world.until_quiet(quiet).await;
-                if agree(&world) {
-                    break;
-                }
+        let mut agree = || {
+            let look = Look::at(&world);
+            cases.iter_mut().all(|case| case.differing(&world, &look, step) == case.meant(step))
+        };
+        loop {
+            world.until_quiet(quiet).await;
+            if agree() || began.elapsed() > PATIENCE {
+                break;
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        let look = Look::at(&world);
         for case in &mut cases {
-            let (found, meant) = (case.differing(&world, step), case.meant(step));
+            let (found, meant) = (case.differing(&world, &look, step), case.meant(step));
             let differ = found.iter().filter(|(path, values)| meant.get(*path) != Some(values));
             wrong.extend(differ.map(|(path, values)| format!("{} step {step}: {path}: {values:?}", case.name)));
             let same = meant.keys().filter(|path| !found.contains_key(*path));
             wrong.extend(same.map(|path| format!("{} step {step}: {path}: does not differ", case.name)));
             if found != meant {
-                let all = world.testbed.cluster.list("Event");
-                let said = case
-                    .events(&all)
-                    .filter(|event| event["type"] == "Warning")
-                    .map(|event| event["message"].to_string());
+                let warnings = case.events(&look.events).filter(|event| event["type"] == "Warning");
+                let said = warnings.map(|event| event["message"].to_string());
                 wrong.extend(said.map(|said| format!("{} step {step} said {said}", case.name)));
             }
         }
