@@ -120,6 +120,19 @@ impl Look {
         let Testbed { cloud, cluster, .. } = &world.testbed;
         Self { cloud: cloud.snapshot(), services: cluster.list("Service"), events: cluster.list("Event") }
     }
+
+    fn service(&self, name: &str) -> Option<&Value> {
+        self.services.iter().find(|it| it["metadata"]["name"] == name)
+    }
+}
+
+/// Node ports of a Service by what the files call them: `80/TCP`.
+fn node_ports(service: &Value) -> BTreeMap<String, u64> {
+    let named = |port: &Value| {
+        let key = format!("{}/{}", port["port"], port["protocol"].as_str().unwrap_or("TCP"));
+        Some((key, port["nodePort"].as_u64()?))
+    };
+    service["spec"]["ports"].as_array().into_iter().flatten().filter_map(named).collect()
 }
 
 impl Case {
@@ -138,22 +151,13 @@ impl Case {
         })
     }
 
-    /// Node ports of the Service by what the files call them: `80/TCP`.
-    fn node_ports(&self, world: &World) -> BTreeMap<String, u64> {
-        let service = self.service(world);
-        let ports = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
-        let named = |port: &Value| {
-            let key = format!("{}/{}", port["port"], port["protocol"].as_str().unwrap_or("TCP"));
-            Some((key, port["nodePort"].as_u64()?))
-        };
-        ports.iter().filter_map(named).collect()
-    }
-
     /// What the names in a step's calls stand for.
     fn stand_ins(&self, world: &World) -> Vec<(String, String)> {
         let mark = self.mark();
         let mut all = vec![("<default-name>".to_owned(), mark.clone())];
-        all.extend(self.node_ports(world).into_iter().map(|(key, port)| (format!("<np {key}>"), port.to_string())));
+        all.extend(
+            node_ports(&self.service(world)).into_iter().map(|(key, port)| (format!("<np {key}>"), port.to_string())),
+        );
         world.testbed.cloud.look(|account| {
             for (id, lb) in account.nlb.balancers.iter().filter(|(_, lb)| lb.tags.get(MARK) == Some(&mark)) {
                 all.push(("<lb>".into(), id.clone()));
@@ -244,8 +248,8 @@ impl Case {
     }
 
     /// What came of a step, in the form of the files.
-    fn outcome(&mut self, world: &World, look: &Look, step: usize) -> Value {
-        for (key, port) in self.node_ports(world) {
+    fn outcome(&mut self, look: &Look, step: usize) -> Value {
+        for (key, port) in look.service(&self.name).map(node_ports).unwrap_or_default() {
             self.node_ports.entry(port).or_insert(key);
         }
         let mark = self.mark();
@@ -268,12 +272,12 @@ impl Case {
                 return None;
             }
             users.sort_by_key(|user| user.to_string());
-            let mut shown = it.clone();
-            shown["used_by"] = users.iter().map(|user| user[1].clone()).collect();
+            let mut own = it.clone();
+            own["used_by"] = users.iter().map(|user| user[1].clone()).collect();
             if name.starts_with("k8s.") {
-                shown.as_object_mut().unwrap().remove("id");
+                own.as_object_mut().unwrap().remove("id");
             }
-            Some(shown)
+            Some(own)
         };
         let mut groups: Vec<Value> = all("server_groups").filter_map(group).collect();
         groups.sort_by_key(|it| it["name"].as_str().unwrap().to_owned());
@@ -374,7 +378,7 @@ impl Case {
         let fresh = self.events(&look.events).filter(|event| is_of_step(event, &self.seen, &expected));
         let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
         let events = fresh.map(|event| (text(event, "type"), text(event, "reason"))).collect();
-        let Some(service) = look.services.iter().find(|it| it["metadata"]["name"] == self.name) else {
+        let Some(service) = look.service(&self.name) else {
             return (Value::Null, events);
         };
         let labels: Vec<&String> =
@@ -396,12 +400,12 @@ impl Case {
     }
 
     /// Where the outcome of a step differs in a way that no defect explains, and where it is not what is better.
-    fn differing(&mut self, world: &World, look: &Look, step: usize) -> Differing {
+    fn differing(&mut self, look: &Look, step: usize) -> Differing {
         let mut theirs = self.steps[step]["then"].clone();
         // The texts are for orientation only.
         theirs.as_object_mut().unwrap().remove("warnings");
         without_details(&mut theirs);
-        let mut ours = self.outcome(world, look, step);
+        let mut ours = self.outcome(look, step);
         if self.restarted {
             // What a process that has just started says of a change is another thing than what it does.
             for outcome in [&mut theirs, &mut ours] {
@@ -501,19 +505,17 @@ async fn play(mut cases: Vec<Case>) -> Vec<String> {
         // The events of a step that begins with a restart are not judged, and must not be taken for those of the next.
         let quiet = Duration::from_millis(if meddled { 1500 } else { 300 });
         let began = Instant::now();
-        let mut agree = || {
-            let look = Look::at(&world);
-            cases.iter_mut().all(|case| case.differing(&world, &look, step) == case.meant(step))
-        };
-        loop {
+        let (look, found) = loop {
             world.until_quiet(quiet).await;
-            if agree() || began.elapsed() > PATIENCE {
-                break;
+            let look = Look::at(&world);
+            let found: Vec<Differing> = cases.iter_mut().map(|case| case.differing(&look, step)).collect();
+            let agree = cases.iter().zip(&found).all(|(case, found)| *found == case.meant(step));
+            if agree || began.elapsed() > PATIENCE {
+                break (look, found);
             }
-        }
-        let look = Look::at(&world);
-        for case in &mut cases {
-            let (found, meant) = (case.differing(&world, &look, step), case.meant(step));
+        };
+        for (case, found) in cases.iter().zip(found) {
+            let meant = case.meant(step);
             let differ = found.iter().filter(|(path, values)| meant.get(*path) != Some(values));
             wrong.extend(differ.map(|(path, values)| format!("{} step {step}: {path}: {values:?}", case.name)));
             let same = meant.keys().filter(|path| !found.contains_key(*path));
