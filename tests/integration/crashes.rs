@@ -701,10 +701,16 @@ async fn killed_at_every_write_to_the_private_zone() {
 /// A scenario, and where and how it dies.
 type Planned = (Arc<Scenario>, Vec<(Site, Death)>);
 
-/// Every one of these sites of each scenario with every death.
-fn every_write<'a>(scenarios: impl Iterator<Item = (&'a Arc<Scenario>, &'a Vec<Site>)>) -> Vec<Planned> {
-    let each = scenarios.flat_map(|(scenario, sites)| sites.iter().map(move |site| (scenario, site)));
-    each.flat_map(|(scenario, site)| Death::ALL.map(|death| (scenario.clone(), vec![(site.clone(), death)]))).collect()
+/// Every one of these sites of each scenario.
+fn every_write<'a>(
+    scenarios: impl Iterator<Item = (&'a Arc<Scenario>, &'a Vec<Site>)>,
+) -> impl Iterator<Item = (&'a Arc<Scenario>, &'a Site)> {
+    scenarios.flat_map(|(scenario, sites)| sites.iter().map(move |site| (scenario, site)))
+}
+
+/// A scenario that dies once, at this write.
+fn dying((scenario, site): (&Arc<Scenario>, &Site), death: Death) -> Planned {
+    (scenario.clone(), vec![(site.clone(), death)])
 }
 
 /// Fails with everything that went wrong; else gives what was planned and did not happen.
@@ -727,7 +733,8 @@ async fn scenarios_inside(plots: &'static [Plot]) -> Vec<Arc<Scenario>> {
 
 /// Dies at every write of these scenarios, in process. Gives the numbers of the row.
 async fn die_everywhere_inside(scenarios: &[Arc<Scenario>]) -> Vec<(&'static str, usize)> {
-    let planned = Arc::new(every_write(scenarios.iter().map(|scenario| (scenario, &scenario.sites))));
+    let writes = every_write(scenarios.iter().map(|scenario| (scenario, &scenario.sites)));
+    let planned = Arc::new(writes.flat_map(|write| Death::ALL.map(|death| dying(write, death))).collect::<Vec<_>>());
     let crashes = planned.clone();
     let outcomes = in_parallel(planned.len(), move |index| {
         let (scenario, at) = &crashes[index];
@@ -872,10 +879,10 @@ async fn the_binary_killed_at_every_write_ends_where_it_would_have() {
     let mut scenarios = scenarios.join_all().await;
     scenarios.sort_by_key(|(index, _)| *index);
     let scenarios: Vec<_> = scenarios.into_iter().map(|(_, scenario)| Arc::new(scenario)).collect();
-    let planned = every_write(scenarios.iter().zip(&inside).map(|(scenario, inside)| (scenario, &inside.sites)));
-    // Each write has another death than the one before: in process, every write has them all.
-    let deaths = Death::ALL.len();
-    let planned: Vec<_> = planned.chunks(deaths).zip(0..).map(|(site, nth)| site[nth % deaths].clone()).collect();
+    let writes = every_write(scenarios.iter().zip(&inside).map(|(scenario, inside)| (scenario, &inside.sites)));
+    // By turns: in process, every write has every death.
+    let planned: Vec<_> =
+        writes.zip(Death::ALL.into_iter().cycle()).map(|(write, death)| dying(write, death)).collect();
     let gate = Arc::new(Semaphore::new(AT_ONCE));
     let mut running = JoinSet::new();
     for (index, (scenario, at)) in planned.iter().cloned().enumerate() {
